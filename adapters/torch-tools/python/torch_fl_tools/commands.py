@@ -8,7 +8,7 @@ from torch_fl_tools import registered
 def verify(arguments: list[str]) -> int:
     """Compares FlagGems' kernels with the native ones."""
     registered.require()
-    from torch_fl_tools.flaggems import verify as command
+    from torch_fl_tools.flaggems.verify import command
 
     return command.main(arguments)
 

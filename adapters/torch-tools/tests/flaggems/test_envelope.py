@@ -13,6 +13,7 @@ import torch_fl
 from adapters.torch.tests.flaggems.served import count, on
 from torch_fl.aten import routing
 from torch_fl.flaggems import envelope, implementations
+from torch_fl.flaggems.tables import FAILED, STRICT, UNTESTED
 from torch_fl.python_kernels import implementations as python_implementations
 from torch_fl_tools.flaggems import cases, check, samples
 
@@ -76,7 +77,7 @@ def test_what_is_wrong_exactly_outside_is_strict_within(
 
     served_by("exp", kernel)
     found = check.check("exp", WHERE, 3)
-    assert found["verdict"] == check.STRICT and found["only"] == only, found
+    assert found["verdict"] == STRICT and found["only"] == only, found
     assert 0 < found["inside"] < found["cases"]
     assert found["outside"] > 0 and "outside" in found["first"]
     (left,) = python_implementations._implementations["aten::exp"].values()
@@ -92,7 +93,7 @@ def test_a_kernel_that_does_not_promote_is_strict_for_one_type(
     monkeypatch.setattr(cases, "database", lambda: {"mul": other})
     served_by("mul.Tensor", lambda x, y: torch.mul(x, y).to(x.dtype))
     found = check.check("mul.Tensor", [("mul", "function")])
-    assert found["verdict"] == check.STRICT and found["only"] == ["uniform"], found
+    assert found["verdict"] == STRICT and found["only"] == ["uniform"], found
     assert "of two types, float16 first" in found["first"], found
 
 
@@ -105,7 +106,7 @@ def test_calls_of_types_that_are_not_verified_are_served_natively(served_by: Any
 
     served_by("exp", kernel)
     found = check.check("exp", WHERE, 3)
-    assert found["verdict"] == check.STRICT and "only" not in found, found
+    assert found["verdict"] == STRICT and "only" not in found, found
     assert seen and seen <= set(envelope.TYPES), "of the complex numbers none came to it"
 
 
@@ -121,7 +122,7 @@ def test_calls_of_types_that_are_not_verified_are_served_natively(served_by: Any
 def test_what_is_wrong_within_stays_failed(served_by: Any, kernel: Any) -> None:
     served_by("exp", kernel)
     found = check.check("exp", WHERE, 3)
-    assert found["verdict"] == check.FAILED and "only" not in found, found
+    assert found["verdict"] == FAILED and "only" not in found, found
 
 
 def test_only_products_are_told_apart_by_alignment(served_by: Any) -> None:
@@ -134,7 +135,7 @@ def test_only_products_are_told_apart_by_alignment(served_by: Any) -> None:
 
     served_by("exp", kernel)
     found = check.check("exp", WHERE, 3)
-    assert found["verdict"] == check.FAILED and "only" not in found, found
+    assert found["verdict"] == FAILED and "only" not in found, found
 
 
 def test_a_condition_that_leaves_no_case_is_none(served_by: Any) -> None:
@@ -145,14 +146,14 @@ def test_a_condition_that_leaves_no_case_is_none(served_by: Any) -> None:
 
     served_by("exp", kernel)
     found = check.check("exp", WHERE, 3)
-    assert found["verdict"] == check.FAILED and "only" not in found, found
+    assert found["verdict"] == FAILED and "only" not in found, found
 
 
 def test_what_was_not_finished_has_no_conditions(served_by: Any) -> None:
     served_by("exp", lambda x: torch.exp(x) if x.numel() else x.view(1))
     assert check.check("exp", WHERE, 3)["only"] == ["nonempty"]
     found = check.check("exp", WHERE, 3, seconds=0)
-    assert "only" not in found and found["verdict"] == check.UNTESTED
+    assert "only" not in found and found["verdict"] == UNTESTED
 
 
 @pytest.fixture

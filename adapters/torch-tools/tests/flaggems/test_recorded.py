@@ -16,9 +16,10 @@ import torch
 
 from adapters.torch.tests.flaggems import kernels
 from torch_fl.flaggems import envelope, package, sizes, tables
-from torch_fl_tools.flaggems import verify
 from torch_fl_tools.flaggems.recorded import classes, judging, ladder, sanitizer, verifying
 from torch_fl_tools.flaggems.recorded.verifying import How
+from torch_fl_tools.flaggems.verify import command as verify_command
+from torch_fl_tools.flaggems.verify import entries, requirements
 from torch_fl_tools.records import files
 from torch_fl_tools.records.facts import Call, TensorFacts, contiguous
 
@@ -360,10 +361,10 @@ import sys
 from unittest import mock
 import adapters.torch.tests.flaggems.kernels as kernels
 from torch_fl.flaggems import package
-from torch_fl_tools.flaggems import verify
+from torch_fl_tools.flaggems.verify import command as verify_command
 package.load_before_forking()
 package._functions["neg"] = getattr(kernels, sys.argv[1])
-sys.exit(verify.main(sys.argv[2:]))
+sys.exit(verify_command.main(sys.argv[2:]))
 """
 
 
@@ -496,7 +497,7 @@ def test_the_command_goes_on_where_it_was(tmp_path: Path) -> None:
 @pytest.mark.parametrize("more", [(), ("--resume",)])
 def test_what_failed_before_counts(tmp_path: Path, more: tuple[str, ...]) -> None:
     entry = {"verdict": "FAILED", "cases": 1, "first": "sample 0: wrong"}
-    about = {"triton": verify.version_of("triton"), "samples": None}
+    about = {"triton": entries.version_of("triton"), "samples": None}
     tables.write(tmp_path / "table.json", tables.table({"neg": entry, "exp": entry}, **about))
     code, found, err = _verify(tmp_path, "negated", *more)
     assert code == 1 and "there is nothing left to do" in err
@@ -517,7 +518,7 @@ def test_right_calls_without_samples_are_told_to_serve_nothing(tmp_path: Path) -
     assert found["table"]["neg"]["verdict"] == "UNTESTED"
     assert "1 overloads are right in these calls, and the policy takes none before" in err
     assert f"flagos verify --ops neg --out {tmp_path / 'table.json'}" in err
-    about = {"triton": verify.version_of("triton"), "samples": None}
+    about = {"triton": entries.version_of("triton"), "samples": None}
     assert tables.continued(tmp_path / "table.json", **about) == found["table"], "and it goes on"
     entry = {"verdict": "UNTESTED", "cases": 0, "first": "no sample calls it"}
     tables.write(tmp_path / "table.json", tables.table({"neg": entry}))
@@ -546,12 +547,12 @@ def test_an_interrupt_leaves_the_table_of_records_as_it_was(
                 signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr(verifying, "verify", some)
-    monkeypatch.setattr(verify, "_require_device", lambda: None)
+    monkeypatch.setattr(requirements, "require_device", lambda: None)
     arguments = ["--record", str(record), "--out", str(path)]
-    verify.main(arguments)
+    verify_command.main(arguments)
     assert path.read_bytes() == before and tables.partial(path).is_file() and ran == ["exp"]
     assert f"what there is lies in {tables.partial(path)}" in capsys.readouterr().err
-    assert verify.main([*arguments, "--resume"]) == 0
+    assert verify_command.main([*arguments, "--resume"]) == 0
     assert ran == ["exp", "neg"] and not tables.partial(path).exists()
     kept = json.loads(path.read_text())["overloads"]
     assert kept["abs"] == strict and all("records" in kept[name] for name in ran)

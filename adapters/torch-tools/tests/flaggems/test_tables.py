@@ -16,7 +16,8 @@ import pytest
 
 from flagos.cli.output import CommandError
 from torch_fl.flaggems import package, tables
-from torch_fl_tools.flaggems import tune, verify
+from torch_fl_tools.flaggems import tune
+from torch_fl_tools.flaggems.verify import command as verify_command
 
 RIGHT: dict[str, dict[str, Any]] = {
     "verdicts": {
@@ -236,7 +237,7 @@ def test_a_complete_run_replaces_a_broken_table(
 def test_showing_a_broken_table_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     _put(_path("verdicts"), "[]")
     with pytest.warns(RuntimeWarning, match="is not used"):
-        assert verify.main(["--show"]) == 1
+        assert verify_command.main(["--show"]) == 1
     assert "no table of A chip" in capsys.readouterr().err
 
 
@@ -303,7 +304,7 @@ def test_both_imports_tell_what_is_wrong(variable: str, value: str, reason: str)
     assert reason in ran.stderr.splitlines()[-1], ran.stderr
 
 
-@pytest.mark.parametrize("command", [verify.main, tune.main])
+@pytest.mark.parametrize("command", [verify_command.main, tune.main])
 def test_a_table_has_a_place_before_anything_runs(tmp_path: Path, command: Any) -> None:
     with pytest.raises(CommandError, match="new is no folder"):
         command(["--out", str(tmp_path / "new" / "table.json"), "--seconds", "0"])

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from torch_fl.flaggems import tables
-from torch_fl_tools.flaggems import tune
+from torch_fl_tools.flaggems import measured_calls, tune
 
 
 def test_speed_is_measured_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -21,7 +21,7 @@ def test_speed_is_measured_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
     kept: list[set[str]] = []
     classes = (("tiny", 2), ("small", 1))
-    monkeypatch.setattr(tune, "_SIZES", {"tiny": 4, "small": 8})
+    monkeypatch.setattr(measured_calls, "_SIZES", {"tiny": 4, "small": 8})
     measured = tune.measure(
         "[cen][eox][gsp]",
         1,
@@ -42,7 +42,7 @@ def test_speed_is_measured_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_command_that_measures(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(tune, "_SIZES", {"small": 4, "large": 8})
+    monkeypatch.setattr(measured_calls, "_SIZES", {"small": 4, "large": 8})
     out = tmp_path / "speed.json"
     assert tune.main(["--ops", "exp", "--rounds", "1", "--out", str(out)]) == 0
     assert capsys.readouterr().out.startswith("1 measured")

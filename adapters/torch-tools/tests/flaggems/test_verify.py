@@ -27,10 +27,14 @@ from torch.testing._internal.opinfo.core import OpInfo, SampleInput, UnaryUfuncI
 import torch_fl
 from torch_fl import replay
 from torch_fl.flaggems import envelope, implementations, package, tables
+from torch_fl.flaggems.tables import FAILED, STRICT, UNTESTED
 from torch_fl.native.description import description
 from torch_fl_tools.comparing import processes
 from torch_fl_tools.comparing.names import matches
-from torch_fl_tools.flaggems import cases, check, comparison, samples, verify
+from torch_fl_tools.flaggems import cases, check, comparison, running, samples
+from torch_fl_tools.flaggems.verify import command as verify_command
+from torch_fl_tools.flaggems.verify import entries, summary
+from torch_fl_tools.flaggems.verify import run as verify_run
 
 from .database import DATABASE
 from .whole import WHERE
@@ -114,16 +118,16 @@ def test_a_device_that_forked_processes_cannot_use_is_told(monkeypatch: pytest.M
     def fails(*_: Any, **__: Any) -> Any:
         raise OSError("no such chip")
 
-    monkeypatch.setattr(verify.flagos, "is_initialized", lambda: False)  # other tests used it
+    monkeypatch.setattr(verify_run.flagos, "is_initialized", lambda: False)  # other tests used it
     monkeypatch.setattr(torch, "ones", fails)
     with pytest.raises(RuntimeError, match="cannot use the device: OSError: no such chip"):
-        verify.verify("silu", jobs=1)
+        verify_run.verify("silu", jobs=1)
 
 
 def test_what_is_right_is_strict() -> None:
     for overload in ("silu", "silu_backward", "mul.Tensor"):
         found = check.check(overload, WHERE[overload], 1)
-        assert found["verdict"] == check.STRICT, (overload, found)
+        assert found["verdict"] == STRICT, (overload, found)
         assert found["cases"] > 1 and found["first"] is None
 
 
@@ -137,10 +141,10 @@ def test_an_operand_and_its_transpose_are_a_case() -> None:
 
 def test_an_overload_that_no_form_calls_is_called_itself(served_by: Any) -> None:
     where = [("nn.functional.silu", "silu_")]
-    assert check.check("silu_", where, 1)["verdict"] == check.STRICT
+    assert check.check("silu_", where, 1)["verdict"] == STRICT
     served_by("silu_", lambda x: x.copy_(torch.ops.aten.silu(x) * 1.001))
     found = check.check("silu_", where, 1)
-    assert found["verdict"] == check.FAILED and "silu (silu_)" in found["first"], found
+    assert found["verdict"] == FAILED and "silu (silu_)" in found["first"], found
     x, y = torch.tensor([2.0, 3.0]), torch.tensor([5.0, 7.0])
     sample = SampleInput(x, args=(y,))
     bounds = cases._directly(torch.clamp, "clamp")
@@ -192,7 +196,7 @@ def test_what_small_samples_do_not_tell_is_found(
     if case:
         assert found["first"] is not None and case in found["first"], found
     else:
-        assert found["verdict"] == check.STRICT and found["first"] is None, found
+        assert found["verdict"] == STRICT and found["first"] is None, found
 
 
 def test_numbers_that_samples_leave_at_their_defaults(
@@ -215,7 +219,7 @@ def test_numbers_that_samples_leave_at_their_defaults(
 
     served_by("elu_backward", forgets)
     found = check.check("elu_backward", [("celu", "gradient")])
-    assert found["verdict"] == check.FAILED and "with other numbers" in found["first"], found
+    assert found["verdict"] == FAILED and "with other numbers" in found["first"], found
 
 
 def test_an_answer_that_is_an_argument_is_declined(served_by: Any) -> None:
@@ -229,15 +233,15 @@ def test_an_answer_that_is_an_argument_is_declined(served_by: Any) -> None:
         assert ours.cpu().equal(x), "it is another"
         assert torch_fl.counters()["aten::cat"]["fallbacks"] == before + 1
     base = torch.zeros(4)
-    assert check.compare([x, base], [x, base], False)[0] == check.STRICT
-    found = check.compare([base[:2].clone(), base], [base[:2], base], False)
-    assert found[0] == check.FAILED and "shares its memory" in found[1], found
+    assert comparison.compare([x, base], [x, base], False)[0] == STRICT
+    found = comparison.compare([base[:2].clone(), base], [base[:2], base], False)
+    assert found[0] == FAILED and "shares its memory" in found[1], found
 
 
 def test_a_kernel_that_takes_the_transpose_for_the_operand_is_found(served_by: Any) -> None:
     served_by("mul.Tensor", lambda x, y: x * (x if y.data_ptr() == x.data_ptr() else y))
     found = check.check("mul.Tensor", WHERE["mul.Tensor"], 2)
-    assert found["verdict"] == check.STRICT and found["only"] == ["contiguous"], found
+    assert found["verdict"] == STRICT and found["only"] == ["contiguous"], found
     assert found["outside"] > 0 and "its own transpose" in found["first"]
 
 
@@ -253,7 +257,7 @@ def test_a_kernel_that_reads_no_strides_is_found(served_by: Any) -> None:
     spec.loader.exec_module(hopper)
     served_by("mul.Tensor", hopper.mul)
     verdict = check.check("mul.Tensor", WHERE["mul.Tensor"], 1)
-    assert verdict["verdict"] == check.FAILED, verdict
+    assert verdict["verdict"] == FAILED, verdict
     assert "a matrix with its own transpose" in verdict["first"], verdict
     x, y = torch.ones(4, 1), torch.ones(1, 6)
     assert hopper.mul(x, y).shape == (4, 1), "nor does it broadcast between as many dimensions"
@@ -270,7 +274,7 @@ def _takes_another_element(grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize(
     ("kernel", "verdict"),
-    [(_reads_no_strides, ["contiguous"]), (_takes_another_element, check.FAILED)],
+    [(_reads_no_strides, ["contiguous"]), (_takes_another_element, FAILED)],
 )
 def test_a_gradient_is_not_ones_in_a_row(
     served_by: Any, kernel: Any, verdict: Any, monkeypatch: pytest.MonkeyPatch
@@ -280,7 +284,7 @@ def test_a_gradient_is_not_ones_in_a_row(
     assert verdict == (found.get("only") or found["verdict"]), found
     monkeypatch.setattr(cases, "_incoming", lambda output, _: torch.ones_like(output))
     found = check.check("silu_backward", WHERE["silu_backward"], 3)
-    assert found["verdict"] == check.STRICT and "only" not in found, "the control notices neither"
+    assert found["verdict"] == STRICT and "only" not in found, "the control notices neither"
 
 
 def test_samples_are_copied_with_their_strides_and_sharing() -> None:
@@ -301,12 +305,12 @@ def test_samples_are_copied_with_their_strides_and_sharing() -> None:
     ("kernel", "verdict", "said"),
     [
         (lambda x: torch.exp(x) * 1.00001, tables.BASIC, "not close"),
-        (lambda x: torch.exp(x) * 1.00003, check.FAILED, "not close"),
-        (lambda x: torch.exp(x) * 1.001, check.FAILED, "not close"),
-        (lambda x: torch.exp(x).double(), check.FAILED, "torch.float64"),
-        (lambda x: torch.exp(x)[None], check.FAILED, "instead of"),
-        (lambda x: torch.exp(x).nan_to_num(), check.FAILED, "NaN"),
-        (lambda x: x.view(0), check.FAILED, "RuntimeError"),
+        (lambda x: torch.exp(x) * 1.00003, FAILED, "not close"),
+        (lambda x: torch.exp(x) * 1.001, FAILED, "not close"),
+        (lambda x: torch.exp(x).double(), FAILED, "torch.float64"),
+        (lambda x: torch.exp(x)[None], FAILED, "instead of"),
+        (lambda x: torch.exp(x).nan_to_num(), FAILED, "NaN"),
+        (lambda x: x.view(0), FAILED, "RuntimeError"),
     ],
     ids=["ten times", "twenty times", "values", "dtype", "shape", "NaN", "raises"],
 )
@@ -318,7 +322,7 @@ def test_what_is_wrong_is_not_strict(served_by: Any, kernel: Any, verdict: str, 
 
 def test_other_strides_are_basic() -> None:
     x = torch.rand(3, 4)
-    assert check.compare([x], [x.t().contiguous().t()], False) == (
+    assert comparison.compare([x], [x.t().contiguous().t()], False) == (
         tables.BASIC,
         "strides (1, 3) instead of (4, 1)",
     )
@@ -330,7 +334,7 @@ def test_what_is_never_served_is_untested(served_by: Any) -> None:
 
     served_by("exp", declines)
     found = check.check("exp", [("exp", "function")], 1)
-    assert found["verdict"] == check.UNTESTED and "another way" in found["first"]
+    assert found["verdict"] == UNTESTED and "another way" in found["first"]
 
 
 def test_time_is_shared_by_forms_and_types() -> None:
@@ -340,21 +344,21 @@ def test_time_is_shared_by_forms_and_types() -> None:
     groups = len(cases.groups(WHERE["silu"]))
     assert groups > 1 and order[:groups] == list(range(groups))
     found = check.check("silu", WHERE["silu"], 3, seconds=0)
-    assert found["verdict"] == check.UNTESTED and found["not_reached"] == groups
+    assert found["verdict"] == UNTESTED and found["not_reached"] == groups
 
 
 def test_a_type_that_was_only_declined_is_not_reached(monkeypatch: pytest.MonkeyPatch) -> None:
     def judge(case: Any, *_: Any) -> None:
-        case.verdict = None if "int64" in case.name else check.STRICT
+        case.verdict = None if "int64" in case.name else STRICT
         case.calls.append(frozenset(envelope.CONDITIONS))
 
     clock = SimpleNamespace(monotonic=count().__next__)
-    monkeypatch.setattr(check, "_judge", judge)
+    monkeypatch.setattr(check, "judge", judge)
     monkeypatch.setattr(check, "time", clock)
     where = [("exp", "function")]
     found = check.check("exp", where, 9, seconds=2)  # each had one turn
-    assert found["verdict"] == check.UNTESTED and found["not_reached"] == 1, found
-    assert check.check("exp", where, 9)["verdict"] == check.STRICT, "none of its samples is taken"
+    assert found["verdict"] == UNTESTED and found["not_reached"] == 1, found
+    assert check.check("exp", where, 9)["verdict"] == STRICT, "none of its samples is taken"
 
 
 def test_only_what_stops_in_flaggems_is_its_fault() -> None:
@@ -366,35 +370,35 @@ def test_only_what_stops_in_flaggems_is_its_fault() -> None:
         f"the native run of {group}, sample 0",
         f"FlagGems' run of {group}, sample 0",
     ]
-    strict = {"verdict": check.STRICT, "cases": 2, "first": None}
+    strict = {"verdict": STRICT, "cases": 2, "first": None}
     for step in steps:
         one = processes.Ended("exp", 1.0, failure="it died", step=step, so_far=dict(strict))
-        found = verify._verdict(one)
-        expected = check.FAILED if step.startswith("FlagGems' run of exp") else check.UNTESTED
+        found = verify_run.verdict(one)
+        expected = FAILED if step.startswith("FlagGems' run of exp") else UNTESTED
         assert found["verdict"] == expected and found["first"] == f"it died in {step}"
 
 
 def test_what_is_late_is_wrong_only_by_itself() -> None:
     step = "FlagGems' run of mm (function) float32, sample 0"
     late = processes.Ended("mm", 1.0, failure="it took longer than 1 s", late=True, step=step)
-    beside = verify._verdict(late)
-    assert beside["verdict"] == check.UNTESTED and "beside other processes" in beside["first"]
-    assert verify._cut(beside), "--resume tries it again"
-    alone = verify._verdict(late, by_itself=True)
-    assert alone["verdict"] == alone["plain"] == check.FAILED and not verify._cut(alone)
+    beside = verify_run.verdict(late)
+    assert beside["verdict"] == UNTESTED and "beside other processes" in beside["first"]
+    assert entries.is_cut(beside), "--resume tries it again"
+    alone = verify_run.verdict(late, by_itself=True)
+    assert alone["verdict"] == alone["plain"] == FAILED and not entries.is_cut(alone)
 
 
 def test_the_verdict_on_the_samples_as_they_are(served_by: Any) -> None:
     where = [("exp", "function")]
     served_by("exp", lambda x: torch.exp(x).nan_to_num())
     found = check.check("exp", where, 1)
-    assert found["verdict"] == check.FAILED and found["plain"] == check.STRICT, found
+    assert found["verdict"] == FAILED and found["plain"] == STRICT, found
     served_by("exp", lambda x: torch.exp(x) * 1.001)
-    assert check.check("exp", where, 1)["plain"] == check.FAILED
+    assert check.check("exp", where, 1)["plain"] == FAILED
     # A task that ends in a variation has not seen all samples.
     step = "FlagGems' run of exp (function) float32, sample 0, not contiguous"
     died = processes.Ended("exp", 1.0, failure="it died", step=step, so_far={**found})
-    assert verify._verdict(died)["plain"] == check.UNTESTED
+    assert verify_run.verdict(died)["plain"] == UNTESTED
 
 
 def test_what_no_condition_leaves_out_is_told(served_by: Any) -> None:
@@ -405,7 +409,7 @@ def test_what_no_condition_leaves_out_is_told(served_by: Any) -> None:
 
     served_by("exp", kernel)
     found = check.check("exp", [("exp", "function")], 1)
-    assert found["verdict"] == check.FAILED and "not contiguous" in found["first"], found
+    assert found["verdict"] == FAILED and "not contiguous" in found["first"], found
     assert "with NaN and infinities" in found["within_all"], found
     served_by("exp", lambda x: torch.exp(x) * 1.001)
     assert "within_all" not in check.check("exp", [("exp", "function")], 1), "it is the first"
@@ -431,7 +435,7 @@ def test_replays_are_like_a_call_that_does_not_repeat_itself(
     monkeypatch.setattr(cases, "database", lambda: {"exp": other})
     monkeypatch.setattr(replay, "enabled", lambda: True)  # nothing is replayed without a GPU
     found = check.check("exp", [("exp", "function")], 1)
-    assert found["verdict"] == (check.FAILED if repeats else check.STRICT), found
+    assert found["verdict"] == (FAILED if repeats else STRICT), found
     assert not repeats or "a repeated call differs" in found["first"]
 
 
@@ -446,10 +450,10 @@ def test_what_flaggems_does_not_take_is_served_natively_and_told(served_by: Any)
     where = [("exp", "function")]
     served_by("exp", kernel)
     found = check.check("exp", where, 2)
-    assert found["verdict"] == check.STRICT and "only" not in found, found
+    assert found["verdict"] == STRICT and "only" not in found, found
     assert found["declined"] == 1 and "AssertionError: no NaN, please" in found["declines"], found
     assert "sample 0, with NaN and infinities" in found["declines"]
-    shown = verify._lines({"exp": found})
+    shown = summary.lines({"exp": found})
     assert shown[0].startswith("exp: declines calls, 1 cases: exp (function) float32"), shown
     x = torch.tensor([float("nan"), 1.0])
     ours = x.to("flagos")
@@ -478,7 +482,7 @@ def test_what_torch_says_may_differ_is_no_fault_of_a_replay(
 
     differs = count()
     served_by("exp", lambda x: torch.exp(x) * (1 + 1e-7 * (next(differs) % 2)))
-    for op, verdict in ((torch.exp, check.FAILED), (puts, check.STRICT)):
+    for op, verdict in ((torch.exp, FAILED), (puts, STRICT)):
         one = OpInfo("exp", op=op, dtypes={torch.float32}, sample_inputs_func=_one_matrix)
         monkeypatch.setattr(cases, "database", lambda one=one: {"exp": one})
         monkeypatch.setattr(replay, "enabled", lambda: True)  # nothing is replayed without a GPU
@@ -493,39 +497,41 @@ def _one_matrix(*_: Any, **__: Any) -> Any:
 
 def test_bits_of_one_element_with_strides_of_their_own() -> None:
     one = torch.arange(4.0)[::2][:1]
-    assert one.stride() == (2,) and check.same_bits([one], [one.clone().as_strided((1,), (2,))])
-    assert not check.same_bits([one], [one + 1]) and not check.same_bits([one], [])
+    assert one.stride() == (2,) and comparison.same_bits(
+        [one], [one.clone().as_strided((1,), (2,))]
+    )
+    assert not comparison.same_bits([one], [one + 1]) and not comparison.same_bits([one], [])
 
 
 @pytest.mark.usefixtures("losing")
 def test_a_device_lost_by_the_native_kernel_says_nothing_of_flaggems(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    outcome = check._outcome
+    outcome = running.outcome
 
     def loses(call: Any, sample: Any) -> Any:
         if sample.input.isnan().any():
             return [], RuntimeError("CHIP_LOST: assertion")
         return outcome(call, sample)
 
-    monkeypatch.setattr(check, "_outcome", loses)
+    monkeypatch.setattr(running, "outcome", loses)
     where = [("exp", "function")]
     found = check.check("exp", where, 1)
     case = "exp (function) float32, sample 0, with NaN and infinities"
-    assert found["loss"].case == case and found["plain"] == check.UNTESTED
-    lost = verify._verdict(processes.Ended("exp", 1.0, found))
-    assert lost["verdict"] == check.UNTESTED and case in lost["first"]
+    assert found["loss"].case == case and found["plain"] == UNTESTED
+    lost = verify_run.verdict(processes.Ended("exp", 1.0, found))
+    assert lost["verdict"] == UNTESTED and case in lost["first"]
     by_itself = check.check("exp", where, 1, losses=[found["loss"]])
     assert by_itself["loss"].case == case and by_itself["loss"].sure
     again = check.check("exp", where, 1, losses=[by_itself["loss"]])
-    assert "loss" not in again and again["verdict"] == check.STRICT, again
+    assert "loss" not in again and again["verdict"] == STRICT, again
     assert case in again["left_out"]
 
 
 @pytest.mark.usefixtures("losing")
 def test_a_device_lost_by_flaggems_is_a_case_that_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each loss ends its process; the next process learns of it, so that conditions can be found."""
-    outcome, runs = check._outcome, []
+    outcome, runs = running.outcome, []
 
     def loses(call: Any, sample: Any) -> Any:
         made = outcome(call, sample)
@@ -541,17 +547,17 @@ def test_a_device_lost_by_flaggems_is_a_case_that_failed(monkeypatch: pytest.Mon
 
     other = OpInfo("exp", op=torch.exp, dtypes={torch.float32}, sample_inputs_func=samples)
     monkeypatch.setattr(cases, "database", lambda: {"exp": other})
-    monkeypatch.setattr(check, "_outcome", loses)
+    monkeypatch.setattr(running, "outcome", loses)
     where = [("exp", "function")]
     found = check.check("exp", where, 3)
     case = "exp (function) float32, sample 1"
     assert found["loss"].case == case and not found["loss"].native and len(runs) == 1
     assert found["loss"].broken == {"nonempty"}
-    lost = verify._verdict(processes.Ended("exp", 1.0, found))
-    assert lost["verdict"] == check.FAILED and "illegal memory access" in lost["first"]
+    lost = verify_run.verdict(processes.Ended("exp", 1.0, found))
+    assert lost["verdict"] == FAILED and "illegal memory access" in lost["first"]
     again = check.check("exp", where, 3, losses=[found["loss"]])
-    assert "loss" not in again and again["plain"] == check.FAILED, again
-    assert again["verdict"] == check.STRICT and again["only"] == ["nonempty"], again
+    assert "loss" not in again and again["plain"] == FAILED, again
+    assert again["verdict"] == STRICT and again["only"] == ["nonempty"], again
     assert case in again["first"] and "illegal memory access" in again["first"]
     assert len(runs) == 1, "no call without elements was tried again"
 
@@ -560,7 +566,7 @@ def test_a_device_lost_by_flaggems_is_a_case_that_failed(monkeypatch: pytest.Mon
 def test_what_finds_no_memory_is_no_verdict(
     served_by: Any, monkeypatch: pytest.MonkeyPatch, short_of: str
 ) -> None:
-    calls, run = count(), check._outcome
+    calls, run = count(), running.outcome
 
     def without(x: torch.Tensor) -> torch.Tensor:
         if short_of == "every case" or (short_of == "a case" and next(calls) == 0):
@@ -573,13 +579,13 @@ def test_what_finds_no_memory_is_no_verdict(
         return run(call, sample)
 
     served_by("exp", without)
-    monkeypatch.setattr(check, "_outcome", natively)
+    monkeypatch.setattr(running, "outcome", natively)
     found = check.check("exp", [("exp", "function")], 3)
     assert found.get("short", False) == (short_of != "nothing"), found
     if short_of in ("nothing", "a case"):
-        assert found["verdict"] == check.STRICT and "not_reached" not in found, found
+        assert found["verdict"] == STRICT and "not_reached" not in found, found
     else:
-        assert (found["verdict"], found["cases"]) == (check.UNTESTED, 0), found
+        assert (found["verdict"], found["cases"]) == (UNTESTED, 0), found
         assert found["first"] == "there was no memory for 2 of 2 forms and types"
         assert found["not_reached"] == 2, "--resume tries it again"
 
@@ -598,7 +604,7 @@ def test_a_device_lost_in_a_repeated_call_is_known(
     served_by("exp", loses)
     monkeypatch.setattr(replay, "enabled", lambda: True)  # nothing is replayed without a GPU
     found = check.check("exp", [("exp", "function")], 3)
-    assert found["verdict"] == check.FAILED and found["loss"].broken >= {"nonempty"}, found
+    assert found["verdict"] == FAILED and found["loss"].broken >= {"nonempty"}, found
     assert not found["loss"].native and "a repeated call raised" in found["first"]
 
 
@@ -606,23 +612,23 @@ def test_a_loss_that_was_not_come_to_again_leaves_no_conditions(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The loss could be within the conditions: only another run with them tells."""
-    loss = check.Loss("exp (function) float32, sample 2", False, "lost", frozenset(["nonempty"]))
+    loss = running.Loss("exp (function) float32, sample 2", False, "lost", frozenset(["nonempty"]))
     monkeypatch.setattr(check.time, "monotonic", count(step=1).__next__)
     where = [("exp", "function")]
     found = check.check("exp", where, 3, seconds=8, losses=[loss])
     assert found["not_reached"] == 0, "every type had its turn"
-    assert found["verdict"] == check.FAILED and "only" not in found, found
+    assert found["verdict"] == FAILED and "only" not in found, found
     assert "sample 2: lost" in found["first"]
 
 
 def test_what_the_native_kernel_loses_is_left_out_with_its_like() -> None:
     def losing(case: str) -> dict[str, Any]:
-        loss = check.Loss(f"exp (function) float32, {case}", True, "lost", frozenset(), sure=True)
+        loss = running.Loss(f"exp (function) float32, {case}", True, "lost", frozenset(), sure=True)
         return check.check("exp", [("exp", "function")], 3, losses=[loss])
 
     found = losing("sample 2")
     assert found["left_out"] == ["exp (function) float32, sample 2"], "and nothing else"
-    assert found["verdict"] == check.STRICT and "loss" not in found
+    assert found["verdict"] == STRICT and "loss" not in found
     found = losing("sample 1, with NaN and infinities")
     assert "exp (function) float32, sample 0, with NaN and infinities" in found["left_out"]
     assert all(case.endswith("with NaN and infinities") for case in found["left_out"])
@@ -636,13 +642,13 @@ def test_forms_and_types_of_which_nothing_can_be_compared_leave_no_verdict() -> 
     group = cases.Group("exp", "function", torch.float32)
     labels = [label for label, _ in group.samples(1)]
     losses = [
-        check.Loss(f"{group}, {label}", True, "lost", frozenset(), sure=True) for label in labels
+        running.Loss(f"{group}, {label}", True, "lost", frozenset(), sure=True) for label in labels
     ]
     found = check.check("exp", [("exp", "function")], 1, losses=losses)
-    assert found["verdict"] == found["plain"] == check.UNTESTED, found
+    assert found["verdict"] == found["plain"] == UNTESTED, found
     assert "in every case of 1 forms and types" in found["first"]
     found = check.check("exp", [("exp", "function")], 1, losses=losses[1:])
-    assert found["verdict"] == check.STRICT, found
+    assert found["verdict"] == STRICT, found
 
 
 @pytest.mark.usefixtures("losing")
@@ -652,18 +658,18 @@ def test_what_the_native_kernel_may_have_lost_runs_by_itself_first() -> None:
 
     def suspected() -> dict[str, Any]:
         steps.clear()
-        suspect = check.Loss(case, True, "late", frozenset())
+        suspect = running.Loss(case, True, "late", frozenset())
         where = [("exp", "function")]
         return check.check("exp", where, 1, told=lambda s, _: steps.append(s), losses=[suspect])
 
     found = suspected()
-    assert steps[0] == f"{check.BY_ITSELF}{case}" and f"{check.BY_NATIVE}{case}" in steps
-    assert found["verdict"] == check.STRICT and "left_out" not in found and "loss" not in found
+    assert steps[0] == f"{running.BY_ITSELF}{case}" and f"{running.BY_NATIVE}{case}" in steps
+    assert found["verdict"] == STRICT and "left_out" not in found and "loss" not in found
     lost = RuntimeError("CHIP_LOST: assertion")
-    with mock.patch.object(check, "_outcome", return_value=([], lost)):
+    with mock.patch.object(running, "outcome", return_value=([], lost)):
         found = suspected()
-    assert found["loss"] == check.Loss(case, True, "late", frozenset(), sure=True)
-    assert steps == [f"{check.BY_ITSELF}{case}"]
+    assert found["loss"] == running.Loss(case, True, "late", frozenset(), sure=True)
+    assert steps == [f"{running.BY_ITSELF}{case}"]
 
 
 def test_repeated_calls_that_are_declined_are_told(
@@ -679,7 +685,7 @@ def test_repeated_calls_that_are_declined_are_told(
     served_by("exp", sometimes)
     monkeypatch.setattr(replay, "enabled", lambda: True)  # nothing is replayed without a GPU
     found = check.check("exp", [("exp", "function")], 1)
-    assert found["verdict"] == check.FAILED and "is declined otherwise" in found["first"], found
+    assert found["verdict"] == FAILED and "is declined otherwise" in found["first"], found
 
 
 def test_a_type_that_is_always_declined_waits_for_nothing(
@@ -708,7 +714,7 @@ def test_a_type_that_is_always_declined_waits_for_nothing(
 
     monkeypatch.setattr(check, "_in_turns", some)
     found = check.check("exp", [("exp", "function")], None, seconds=1000)
-    assert found["verdict"] == check.STRICT and found["not_reached"] == 0, found
+    assert found["verdict"] == STRICT and found["not_reached"] == 0, found
     assert found["declined"] == cases.FIRST + 1
 
 
@@ -724,7 +730,7 @@ def test_only_what_would_be_served_counts(served_by: Any, monkeypatch: pytest.Mo
     monkeypatch.setattr(cases, "database", lambda: {"exp": other})
     served_by("exp", torch.exp)
     found = check.check("exp", [("exp", "function")], 1)
-    assert found["verdict"] == check.UNTESTED and "another way" in found["first"], found
+    assert found["verdict"] == UNTESTED and "another way" in found["first"], found
 
 
 @pytest.mark.filterwarnings("ignore:Sparse")
@@ -737,12 +743,12 @@ def test_sparse_results_are_compared(layout: torch.layout) -> None:
     one = torch.eye(3).to_sparse(layout=layout, blocksize=size)
     other = (2 * torch.eye(3)).to_sparse(layout=layout, blocksize=size)
     elsewhere = torch.eye(3).flip(0).to_sparse(layout=layout, blocksize=size)
-    assert check.compare([one], [one.clone()], False) == (check.STRICT, "")
-    assert check.compare([one], [torch.eye(3)], False)[0] == check.FAILED
-    assert check.same_bits([one], [one.clone()])
+    assert comparison.compare([one], [one.clone()], False) == (STRICT, "")
+    assert comparison.compare([one], [torch.eye(3)], False)[0] == FAILED
+    assert comparison.same_bits([one], [one.clone()])
     for differs in (other, elsewhere):
-        assert check.compare([one], [differs], False)[0] == check.FAILED
-        assert not check.same_bits([one], [differs])
+        assert comparison.compare([one], [differs], False)[0] == FAILED
+        assert not comparison.same_bits([one], [differs])
 
 
 def test_how_many_samples_are_taken() -> None:
@@ -919,14 +925,14 @@ def test_the_whole_in_a_process_that_has_used_no_device() -> None:
 def test_a_process_that_has_used_the_device_is_refused() -> None:
     torch.ones(1, device="flagos")
     with pytest.raises(RuntimeError, match="in use in this process already"):
-        verify.verify("exp", 1, 1)
+        verify_run.verify("exp", 1, 1)
 
 
 # ---- the command's tables
 
 
 def _strict(cases: int) -> dict[str, Any]:
-    return {"verdict": check.STRICT, "cases": cases, "first": None}
+    return {"verdict": STRICT, "cases": cases, "first": None}
 
 
 @pytest.fixture
@@ -938,8 +944,8 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         def verified(*given: Any) -> Any:
             return finds(given[7]) if callable(finds) else finds
 
-        monkeypatch.setattr(verify, "verify", verified)
-        return verify.main(["--out", str(path), "--no-records", *arguments])
+        monkeypatch.setattr(verify_run, "verify", verified)
+        return verify_command.main(["--out", str(path), "--no-records", *arguments])
 
     return run, path
 
@@ -959,14 +965,14 @@ def test_what_was_not_asked_for_or_reached_stays_in_the_table(command: Any) -> N
         during == [{"exp": _strict(1), "neg": _strict(2)}] == [tables.continued(path, **_about())]
     )
     assert not tables.partial(path).exists()
-    late = verify._untested("there was no time for it")
+    late = entries.untested("there was no time for it")
     assert run({"exp": _strict(3), "neg": late, "abs": late}, "--seconds", "0") == 0
     known = tables.continued(path, **_about())
     assert known == {"exp": _strict(3), "neg": _strict(2), "abs": late}
 
 
 def _about(samples: int | None = None) -> dict[str, Any]:
-    return {"triton": verify.version_of("triton"), "samples": samples}
+    return {"triton": entries.version_of("triton"), "samples": samples}
 
 
 def test_an_interrupt_leaves_the_table_as_it_was(
@@ -975,7 +981,7 @@ def test_an_interrupt_leaves_the_table_as_it_was(
     run, path = command
     assert run({"exp": _strict(1)}) == 0
     before = path.read_bytes()
-    late = verify._untested("there was no time for it")
+    late = entries.untested("there was no time for it")
 
     def interrupted(_: Any) -> Any:
         with pytest.raises(KeyboardInterrupt):
@@ -996,7 +1002,7 @@ def test_a_table_made_otherwise_is_only_replaced_by_a_complete_one(
 ) -> None:
     run, path = command
     assert run({"exp": _strict(1)}, "--samples", "2") == 0
-    assert run({"exp": verify._untested("there was no time for it")}, "--seconds", "0") == 0
+    assert run({"exp": entries.untested("there was no time for it")}, "--seconds", "0") == 0
     assert "stays as it is: its samples is 2" in capsys.readouterr().err
     assert tables.partial(path).is_file()
     assert run({"exp": _strict(4)}, "--resume") == 0
@@ -1022,11 +1028,11 @@ def test_what_is_missing_is_told(
     def version_of(name: str) -> str:
         raise PackageNotFoundError(name)
 
-    monkeypatch.setattr(verify, "version_of", version_of)
-    assert verify.main([]) == 1
+    monkeypatch.setattr(entries, "version_of", version_of)
+    assert verify_command.main([]) == 1
     assert "error: FlagGems cannot be used: FlagGems needs Triton" in capsys.readouterr().err
     with pytest.raises(SystemExit):
-        verify.main(["--jobs", "0"])
+        verify_command.main(["--jobs", "0"])
     assert "0 is less than 1" in capsys.readouterr().err
 
 
@@ -1126,7 +1132,7 @@ def test_the_table_is_shown(
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     monkeypatch.setattr(tables, "chip", lambda: "A chip")
     tables._table.cache_clear()
-    assert verify.main(["--show"]) == 1
+    assert verify_command.main(["--show"]) == 1
     assert "no table of A chip" in capsys.readouterr().err
     replays = {"mm": {"verdict": "STRICT", "cases": 2, "first": None, "replayed": 1}}
     replays["mm"]["not_replayed"] = ["it calls aten.mul.Tensor, which is not recorded"]
@@ -1136,7 +1142,7 @@ def test_the_table_is_shown(
     monkeypatch.setenv("FLAGOS_FLAGGEMS", "verified")
     assert tables.not_by_default("exp") is None and tables.not_by_default("sin") is None
     assert tables.not_by_default("cos") is not None
-    assert verify.main(["--show"]) == 0
+    assert verify_command.main(["--show"]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "abs: BASIC: sample 1: strides",
         "cos: FAILED: sample 0: wrong",
@@ -1193,6 +1199,6 @@ def test_tables_that_ship_are_named_and_made_as_told() -> None:
             if kind == "verdicts":
                 assert entry["verdict"] in (*comparison.ORDER, comparison.UNTESTED), name
                 assert set(entry.get("only", ())) <= set(envelope.CONDITIONS), name
-                assert entry["first"] or entry["verdict"] == check.STRICT, name
+                assert entry["first"] or entry["verdict"] == STRICT, name
             else:
                 assert all(ratio > 0 for ratio in entry.values()) and entry, name

@@ -22,7 +22,11 @@ from unittest import mock
 import torch
 
 from torch_fl.flaggems import implementations, package, tables
-from torch_fl_tools.flaggems import cases, check, tune, verify
+from torch_fl.flaggems.tables import FAILED, STRICT, UNTESTED
+from torch_fl_tools.flaggems import cases, measured_calls, running
+from torch_fl_tools.flaggems.verify import command as verify_command
+from torch_fl_tools.flaggems.verify import entries
+from torch_fl_tools.flaggems.verify import run as verify_run
 
 from .database import DATABASE
 
@@ -40,7 +44,7 @@ Told = list[tuple[int, int, str]]
 
 
 def run(told: Told, jobs: int = 2, **options: Any) -> dict[str, dict[str, Any]]:
-    return verify.verify(
+    return verify_run.verify(
         "*", jobs, 1, lambda done, total, name, _: told.append((done, total, name)), **options
     )
 
@@ -84,7 +88,7 @@ def what_looks_for_samples_may_die_and_take_long() -> None:
         found, lost = cases.calling({"exp"}, 1, seconds=-1)
         assert not found and lost[0].over
         with mock.patch.object(package, "load_before_forking"):
-            verdicts = verify.verify("[en]*", 5, 1, seconds=3)
+            verdicts = verify_run.verify("[en]*", 5, 1, seconds=3)
     assert verdicts["exp"]["first"] == "there was no time for it", verdicts["exp"]
 
 
@@ -115,9 +119,9 @@ def kernels_that_crash_and_hang() -> None:
     with (
         folder,
         mock.patch.object(package, "_functions", functions),
-        mock.patch.object(verify, "_CASE_SECONDS", 12.0),
-        mock.patch.object(verify, "_ALONE_SECONDS", 6.0),
-        mock.patch.object(verify, "_KEEP_EVERY", 0.0),
+        mock.patch.object(verify_run, "_CASE_SECONDS", 12.0),
+        mock.patch.object(verify_run, "_ALONE_SECONDS", 6.0),
+        mock.patch.object(verify_run, "_KEEP_EVERY", 0.0),
     ):
         verdicts = run(told, known=known, kept=lambda made: kept.append(dict(made)))
     assert set(verdicts) == set(implementations.registered()), "every overload has a verdict"
@@ -125,10 +129,10 @@ def kernels_that_crash_and_hang() -> None:
         ("neg", "SIGSEGV in FlagGems' run of neg (function) float32, sample 0"),
         ("abs", "longer than 6 s in FlagGems' run of abs (function)"),  # by itself
     ):
-        assert verdicts[name]["verdict"] == check.FAILED, verdicts[name]
+        assert verdicts[name]["verdict"] == FAILED, verdicts[name]
         assert why in verdicts[name]["first"], verdicts[name]
     for name in ("mul.Tensor", "silu", "silu_backward"):
-        assert verdicts[name]["verdict"] == check.STRICT, verdicts[name]
+        assert verdicts[name]["verdict"] == STRICT, verdicts[name]
     assert verdicts["exp"]["cases"] == 9, "what is known is not done again"
     assert verdicts["isclose"]["first"] == "it is never routed"
     assert verdicts["atan"]["first"] == "no sample calls it"
@@ -139,15 +143,15 @@ def kernels_that_crash_and_hang() -> None:
 def what_the_native_kernel_loses_is_left_out() -> None:
     def loses(name: str, *given: Any) -> dict[str, Any]:
         losses = given[-1]
-        found = {"verdict": check.STRICT, "plain": check.STRICT, "cases": 1, "first": None}
+        found = {"verdict": STRICT, "plain": STRICT, "cases": 1, "first": None}
         suspect = next((loss for loss in losses if not loss.sure), None)
         if suspect is not None and name != "silu_backward":  # by itself, too
             return {**found, "loss": dataclasses.replace(suspect, sure=True)}
         if name in ("neg", "silu_backward") or (name == "exp" and not losses):
             case = "a sample" if name == "silu_backward" else f"sample {len(losses)}"
-            found["loss"] = check.Loss(case, True, "it is lost", frozenset())
+            found["loss"] = running.Loss(case, True, "it is lost", frozenset())
         if name in ("abs", "silu") and not losses:
-            given[3](f"{check.BY_NATIVE}a sample", found)
+            given[3](f"{running.BY_NATIVE}a sample", found)
             if name == "silu":
                 os.kill(os.getpid(), signal.SIGSEGV)
             time.sleep(600)
@@ -155,31 +159,34 @@ def what_the_native_kernel_loses_is_left_out() -> None:
 
     told: Told = []
     with (
-        mock.patch.object(verify, "check", loses),
-        mock.patch.object(verify, "_CASE_SECONDS", 12.0),
+        mock.patch.object(verify_run, "check", loses),
+        mock.patch.object(verify_run, "_CASE_SECONDS", 12.0),
     ):
         verdicts = run(told)
     for name, case in (("exp", "sample 0"), ("abs", "a sample"), ("silu", "a sample")):
-        assert verdicts[name]["verdict"] == check.STRICT, verdicts[name]
+        assert verdicts[name]["verdict"] == STRICT, verdicts[name]
         assert verdicts[name]["left_out"] == [case], verdicts[name]
-    assert verdicts["silu_backward"]["verdict"] == check.FAILED
+    assert verdicts["silu_backward"]["verdict"] == FAILED
     assert "a sample: it is lost, but not before FlagGems" in verdicts["silu_backward"]["first"]
-    assert verdicts["neg"]["verdict"] == check.UNTESTED, verdicts["neg"]
-    last = f"sample {verify._LOSSES - 1}"
+    assert verdicts["neg"]["verdict"] == UNTESTED, verdicts["neg"]
+    last = f"sample {verify_run._LOSSES - 1}"
     assert verdicts["neg"]["first"] == f"the native kernel lost the device in {last}"
     assert "loss" not in verdicts["neg"], "it is no part of a table"
     # A verdict whose second run was interrupted is not final.
     seen: list[bool] = []
-    with mock.patch.object(verify, "check", loses), mock.patch.object(verify, "_KEEP_EVERY", 0.0):
+    with (
+        mock.patch.object(verify_run, "check", loses),
+        mock.patch.object(verify_run, "_KEEP_EVERY", 0.0),
+    ):
 
         def kept(made: dict[str, Any]) -> None:
-            seen.append(any(verify._AGAIN in entry for entry in made.values()))
+            seen.append(any(entries.AGAIN in entry for entry in made.values()))
 
         before = run([], stop=lambda: any(seen), kept=kept)
-        assert any(verify._cut(before[name]) for name in ("exp", "neg")), before
+        assert any(entries.is_cut(before[name]) for name in ("exp", "neg")), before
         after = run([], known=before)
-    assert after["exp"]["verdict"] == check.STRICT and after["exp"]["left_out"] == ["sample 0"]
-    assert not any(verify._AGAIN in entry for entry in after.values())
+    assert after["exp"]["verdict"] == STRICT and after["exp"]["left_out"] == ["sample 0"]
+    assert not any(entries.AGAIN in entry for entry in after.values())
     assert [done for done, _, _ in told] == list(range(1, len(WHERE) + 1))
 
 
@@ -188,12 +195,12 @@ def what_flaggems_loses_is_wrong_whatever_comes_after() -> None:
 
     def loses(name: str, *given: Any) -> dict[str, Any]:
         losses = given[-1]
-        found = {"verdict": check.STRICT, "plain": check.STRICT, "cases": 1, "first": None}
+        found = {"verdict": STRICT, "plain": STRICT, "cases": 1, "first": None}
         if name not in ("exp", "neg", "abs", "silu"):
             return found
         if not losses or name == "silu":
-            loss = check.Loss(f"sample {len(losses)}", False, "illegal", frozenset(["nonempty"]))
-            return {**found, "verdict": check.FAILED, "first": "sample 0: illegal", "loss": loss}
+            loss = running.Loss(f"sample {len(losses)}", False, "illegal", frozenset(["nonempty"]))
+            return {**found, "verdict": FAILED, "first": "sample 0: illegal", "loss": loss}
         assert [loss.case for loss in losses] == ["sample 0"]
         if name == "neg":
             time.sleep(600)
@@ -202,11 +209,11 @@ def what_flaggems_loses_is_wrong_whatever_comes_after() -> None:
         return {**found, "only": ["nonempty"]}
 
     told: Told = []
-    with mock.patch.object(verify, "check", loses):
+    with mock.patch.object(verify_run, "check", loses):
         verdicts = run(told, 6, seconds=40)
     assert verdicts["exp"]["only"] == ["nonempty"], verdicts["exp"]
     for name in ("neg", "abs", "silu"):
-        assert verdicts[name]["verdict"] == check.FAILED, verdicts[name]
+        assert verdicts[name]["verdict"] == FAILED, verdicts[name]
         assert verdicts[name]["first"] == "sample 0: illegal" and "loss" not in verdicts[name]
     assert [name for _, _, name in told].count("silu") == 1, "it is given up"
 
@@ -229,20 +236,20 @@ def what_found_no_memory_beside_others_runs_again_without() -> None:
         told: Told = []
         with mock.patch.object(package, "_functions", functions):
             verdicts = run(told)
-    assert verdicts["exp"]["verdict"] == check.STRICT, verdicts["exp"]
-    assert verdicts["neg"]["verdict"] == check.UNTESTED, verdicts["neg"]
+    assert verdicts["exp"]["verdict"] == STRICT, verdicts["exp"]
+    assert verdicts["neg"]["verdict"] == UNTESTED, verdicts["neg"]
     assert verdicts["neg"]["first"].startswith("there was no memory for"), verdicts["neg"]
-    assert verify._cut(verdicts["neg"]), "it is tried again by --resume"
-    assert not any({"short", verify._AGAIN} & entry.keys() for entry in verdicts.values())
+    assert entries.is_cut(verdicts["neg"]), "it is tried again by --resume"
+    assert not any({"short", entries.AGAIN} & entry.keys() for entry in verdicts.values())
     assert {name for _, _, name in told[-2:]} == {"exp", "neg"}, "after those that found memory"
 
 
 def what_serves_by_default_comes_first() -> None:
     told: Told = []
-    found = {"verdict": check.STRICT, "cases": 1, "first": None}
+    found = {"verdict": STRICT, "cases": 1, "first": None}
     with (
-        mock.patch.object(tune, "measured", return_value={"neg", "silu"}),
-        mock.patch.object(verify, "check", return_value=found),
+        mock.patch.object(measured_calls, "measured", return_value={"neg", "silu"}),
+        mock.patch.object(verify_run, "check", return_value=found),
     ):
         run(told, 1)
     assert [name for _, _, name in told][:2] == ["neg", "silu"] and len(told) == len(WHERE)
@@ -258,7 +265,7 @@ def time_ends() -> None:
 def command(*arguments: str) -> tuple[int, str, str]:
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = verify.main([*arguments, "--jobs", "2", "--samples", "1", "--no-records"])
+        code = verify_command.main([*arguments, "--jobs", "2", "--samples", "1", "--no-records"])
     return code, out.getvalue(), err.getvalue()
 
 
@@ -293,7 +300,7 @@ def an_interrupt_keeps_what_there_is() -> None:
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "table.json"
-        with mock.patch.object(verify, "check", interrupts):
+        with mock.patch.object(verify_run, "check", interrupts):
             code, out, err = command("--out", str(path))
         assert code == 0 and str(tables.partial(path)) in err and "UNTESTED" in out
         made = json.loads(tables.partial(path).read_text())

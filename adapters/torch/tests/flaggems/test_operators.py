@@ -16,7 +16,7 @@ import torch_fl
 from adapters.torch.tests.flaggems.conftest import unavailable
 from adapters.torch.tests.flaggems.served import assert_same, by_flaggems, compare, count
 from torch_fl.flaggems import implementations, parts
-from torch_fl_tools.flaggems import tune
+from torch_fl_tools.flaggems import measured_calls
 
 aten = torch.ops.aten
 
@@ -32,12 +32,12 @@ COMPOSED = {"_fused_rms_norm", "log_sigmoid", "square"}  # never routed here
 
 def measured() -> list[str]:
     """The overloads that `flagos tune` calls and this FlagGems has: the allow-list."""
-    return sorted((tune.measured() & set(implementations.registered())) - TAKES_LONG)
+    return sorted((measured_calls.measured() & set(implementations.registered())) - TAKES_LONG)
 
 
 def called(name: str) -> None:
-    expected = tune.calls("tiny", device="cpu", matrices=torch.float32)[name]()
-    call = tune.calls("tiny", matrices=torch.float32)[name]
+    expected = measured_calls.calls("tiny", device="cpu", matrices=torch.float32)[name]()
+    call = measured_calls.calls("tiny", matrices=torch.float32)[name]
     with by_flaggems(name):
         actual = call()
     assert_same(actual, expected)

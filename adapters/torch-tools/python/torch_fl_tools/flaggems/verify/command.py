@@ -1,0 +1,207 @@
+"""Verdicts: FlagGems' overloads against the native kernels, on the samples of torch's operator database.
+
+    flagos verify [--ops PATTERNS] [--jobs N] [--samples N] [--seconds N] [--each N] [--resume]
+                  [--configs N] [--out FILE] [--json]
+    flagos verify --record FILE ... [--every-config] [--sanitizer] [--jobs N] [--seconds N] [--each N]
+    flagos verify --show [--ops PATTERNS] [--json]
+
+Each overload has a process of its own, forked before the device is in use. Its operators' samples run twice
+on flagos, on the native kernel and on FlagGems', and must agree: STRICT in values (torch's own tolerances),
+dtype, shape, strides and where NaN is; BASIC with ten times the tolerance, or with other strides, or where
+numbers are random and only their shape can be compared; FAILED otherwise. Calls that are replayed are
+compared with the ones from Python bit for bit. Where conditions on the arguments (no complex numbers, no empty
+tensor, ...) tell right from wrong, the verdict is STRICT within them, and other calls go to the native kernel.
+Variations are made of the samples; the verdict on those of the database alone is counted beside. Of the entry
+that is about an overload all samples are taken; the others that call it share 240, and have at least six each.
+What its own entry does not call is called itself with that entry's samples.
+
+Kernels that are tuned, such as products, run the first configuration that fits the chip, as they do in a program, or
+the fastest of the first few (`--configs`): they may have hundreds, and each takes seconds to compile.
+
+Then calls recorded from whole models run (`flagos record`), at their sizes and at smaller ones, on memory with red
+zones: what a kernel writes outside its tensors, or reads outside them and uses, is FAILED, and so is what ends the
+process. The sizes at which all was right are kept, by magnitude: `FLAGOS_FLAGGEMS=verified` serves no other. With
+`--record` only the calls of these records run, and the table keeps what else it has; an overload that is FAILED in the
+table does not run again, and counts. `--every-config` runs every configuration that a tuned kernel may end up with,
+instead of the first. `--sanitizer` runs each call under NVIDIA's compute-sanitizer, too.
+
+Overloads that `flagos tune` measures come first, since only they can serve by default. When `--seconds` are
+over, the table is written all the same; the rest keeps the verdicts of the table before it, or is UNTESTED.
+While it runs and after an interrupt, what there is lies beside the table, in FILE.partial, and the table is as
+it was. `--resume` goes on from there, or from the table, with what had no time or not enough. `--show` tells
+the table that the plan reads, and runs nothing: every overload that is not STRICT and every one whose calls are
+not all replayed, with the reason.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
+
+from flagos.cli import output_files
+from torch_fl.flaggems import envelope, tables
+from torch_fl.flaggems.tables import FAILED, STRICT, UNTESTED
+from torch_fl_tools.flaggems.command import at_least_one, not_negative, one_interrupt
+from torch_fl_tools.flaggems.recorded import sanitizer
+from torch_fl_tools.flaggems.verify import requirements, run
+from torch_fl_tools.flaggems.verify.entries import NO_TIME, Verdicts, about, is_cut
+from torch_fl_tools.flaggems.verify.recorded import Recorded
+from torch_fl_tools.flaggems.verify.summary import counts, show, within
+
+_OF_SAMPLES = 0.6  # of the time, before recorded calls
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command `flagos verify`."""
+    options = _parser().parse_args(arguments)
+    if options.out is not None:
+        output_files.require_writable(options.out, "table.json")
+    if options.show:
+        return show(options.ops, options.json)
+    if options.sanitizer and (reason := sanitizer.missing()):
+        return _error(reason)
+    try:
+        requirements.require_usable()
+        recorded = Recorded(options)
+    except (OSError, RuntimeError, ValueError) as error:
+        return _error(error)
+    with one_interrupt() as interrupted:
+        try:
+            if options.record:
+                return recorded.alone(interrupted)
+            return _Table(options).made(recorded, interrupted)
+        except RuntimeError as error:
+            return _error(error)
+
+
+def _error(why: object) -> int:
+    print(f"error: {why}", file=sys.stderr)
+    return 1
+
+
+class _Table:
+    """The table that one run makes, of what it finds and of what was there before."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self._options = options
+        self._about = about(options.samples)
+        self._path = tables.path_for("verdicts", options.out, options.ops == "*")
+        self._known: Verdicts = {}
+        if options.resume and self._path is not None:
+            self._known = tables.continued(self._path, **self._about)
+            self._about |= tables.carried(tables.to_continue(self._path))
+
+    def made(self, recorded: Recorded, interrupted: Callable[[], bool]) -> int:
+        """Verify, write the table, and print it or what it counts. Returns the status 0. Raises RuntimeError."""
+        began, options = time.monotonic(), self._options
+        with redirect_stdout(sys.stderr):  # FlagGems prints while it is imported
+            verdicts = run.verify(
+                options.ops,
+                options.jobs,
+                options.samples,
+                _tell,
+                options.seconds * (_OF_SAMPLES if recorded.calls else 1),
+                options.each,
+                self._known,
+                self._keep,
+                interrupted,
+                options.configs,
+            )
+            left = options.seconds - (time.monotonic() - began)
+            verdicts |= recorded.completed(
+                verdicts, left, lambda some: self._keep({**verdicts, **some}), interrupted
+            )
+        table = self._written(verdicts, interrupted())
+        if options.json:
+            print(json.dumps(table))
+        else:
+            print(*counts(verdicts), sep="\n")
+        return 0
+
+    def _keep(self, verdicts: Verdicts) -> None:
+        if self._path is not None:
+            table = tables.table({**self._known, **verdicts}, **self._about)
+            tables.write(tables.partial(self._path), table)
+
+    def _written(self, verdicts: Verdicts, interrupted: bool) -> dict[str, Any]:
+        every = {**self._known, **verdicts}
+        if interrupted:
+            return tables.keep_partial(self._path, every, **self._about)
+        reached = {name for name, entry in every.items() if not is_cut(entry)}
+        complete = all(entry.get("first") != NO_TIME for entry in verdicts.values())
+        return tables.keep(self._path, every, reached, complete, **self._about)
+
+
+def _tell(done: int, total: int, name: str, verdict: dict[str, Any]) -> None:
+    """Print one line on standard error."""
+    why = f"  {verdict['first']}" if verdict["verdict"] in (FAILED, UNTESTED) else ""
+    if verdict["verdict"] == STRICT and "only" in verdict:
+        why = f"  within {within(verdict)}"
+    line = f"[{done}/{total}] {name}: {verdict['verdict']}{why} ({verdict['seconds']} s)"
+    print(line, file=sys.stderr, flush=True)
+
+
+def _parser() -> argparse.ArgumentParser:
+    conditions = "\n".join(f"  {name:13}{means}" for name, means in envelope.CONDITIONS.items())
+    parser = argparse.ArgumentParser(
+        prog="flagos verify",
+        description=__doc__,
+        epilog=f"conditions on the arguments of a call, the simplest first:\n{conditions}\n\n"
+        "`flagos explain OP` tells which of them a kernel that is routed serves calls within.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--ops", default="*", help="shell patterns of overloads: 'add*,mm'")
+    parser.add_argument("--jobs", type=at_least_one, default=max(1, (os.cpu_count() or 2) - 2))
+    parser.add_argument(
+        "--samples",
+        type=at_least_one,
+        help="of each operator and type (default: all, and fewer where many call an overload)",
+    )
+    parser.add_argument(
+        "--seconds", type=not_negative, default=float("inf"), help="stop after so long"
+    )
+    parser.add_argument(
+        "--each", type=not_negative, default=run.EACH, help="seconds for one overload"
+    )
+    parser.add_argument(
+        "--configs",
+        type=at_least_one,
+        default=run.CONFIGS,
+        help="of a kernel that is tuned, measured before one serves (default: %(default)s)",
+    )
+    parser.add_argument("--resume", action="store_true", help="continue the table that is there")
+    parser.add_argument(
+        "-o", "--out", type=Path, help="the table; by default where the plan reads it"
+    )
+    parser.add_argument("--json", action="store_true", help="print the table, too")
+    parser.add_argument("--show", action="store_true", help="tell the table; run nothing")
+    parser.add_argument(
+        "--record",
+        type=Path,
+        nargs="+",
+        metavar="FILE",
+        help="verify the calls of these records alone",
+    )
+    parser.add_argument(
+        "--no-records", action="store_true", help="leave out the records that flagos ships"
+    )
+    parser.add_argument(
+        "--every-config",
+        action="store_true",
+        help="run recorded calls by every configuration of a tuned kernel",
+    )
+    parser.add_argument(
+        "--sanitizer", action="store_true", help="run recorded calls under compute-sanitizer, too"
+    )
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
