@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import fields, is_dataclass, replace
 from html.parser import HTMLParser
 from pathlib import Path
 from types import SimpleNamespace
@@ -230,41 +231,42 @@ def evil(value: Any) -> Any:
         return {names[name]: evil(one) for name, one in value.items()}
     if isinstance(value, list):
         return [evil(one) for one in value]
+    if is_dataclass(value) and not isinstance(value, type):
+        changed = {each.name: evil(getattr(value, each.name)) for each in fields(value)}
+        return replace(value, **changed)
     return EVIL + value if isinstance(value, str) else value
 
 
-def test_every_text_is_escaped(failed: Any) -> None:
-    (process,) = failed.data["processes"]
-    operators = [
-        {
-            **row,
+def from_json(told: dict[str, Any]) -> data.Report:
+    """The report that `--json` printed."""
+
+    def process(one: dict[str, Any]) -> data.Process:
+        operators = [
+            data.Operator(
+                **{**each, "alternatives": [data.Alternative(**a) for a in each["alternatives"]]}
+            )
+            for each in one["operators"]
+        ]
+        return data.Process(
             **{
-                name: evil(row[name])
-                for name in ("op", "served", "reasons", "alternatives", "decided_by")
-            },
-        }
-        for row in process["operators"]
-    ]
-    texts = {
-        name: evil(process[name])
-        for name in (
-            "argv",
-            "vendor",
-            "error",
-            "chip",
-            "implementations",
-            "problems",
-            "memory",
-            "device_time",
+                **one,
+                "operators": operators,
+                "implementations": [data.Implementation(**each) for each in one["implementations"]],
+                "device_time": data.DeviceTime(**one["device_time"]),
+                "memory": [data.DeviceMemory(**each) for each in one["memory"]],
+            }
         )
-    }
-    told = {**failed.data, "command": EVIL, "outcome": EVIL, "locks": [EVIL]}
-    text = page.text(
-        {**told, "processes": [{**process, **texts, "operators": operators, "rank": EVIL}]}
-    )
+
+    return data.Report(**{**told, "processes": [process(one) for one in told["processes"]]})
+
+
+def test_every_text_is_escaped(failed: Any) -> None:
+    told = evil(from_json(failed.data))
+    (process,) = told.processes
+    text = page.text(replace(told, processes=[replace(process, rank=EVIL)]))
     parsed = assert_whole(text)
     assert f"{EVIL}aten::mm" in parsed.texts["td"]
-    assert EVIL in parsed.texts["pre"]
+    assert EVIL in parsed.texts["pre"][0]
     assert text.count("<script>") == 1
 
 
@@ -339,7 +341,7 @@ os.kill(os.getpid(), signal.SIGKILL)
     assert (told["status"], told["outcome"]) == (-9, "ended by SIGKILL")
     assert told["processes"][0]["ended"] is False
     assert rows(told)["aten::sin"]["calls"] == 1
-    assert "did not end by itself" in page.text(told)
+    assert "did not end by itself" in page.text(from_json(told))
 
 
 @pytest.mark.parametrize(
@@ -522,6 +524,8 @@ def test_measured_times_of_alternatives_are_shown(failed: Any, tmp_path: Path) -
         "pid": 1,
         "rank": None,
         "vendor": "cuda",
+        "torch": "2.11.0",
+        "flagos": "0.1.0",
         "started": 0.0,
         "seconds": 1.0,
         "ended": True,

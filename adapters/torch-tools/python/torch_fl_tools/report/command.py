@@ -6,8 +6,8 @@ import argparse
 import math
 import sys
 import tempfile
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from flagos.cli import output_files
 from flagos.cli.output import CommandError, print_json
@@ -52,26 +52,26 @@ def main(arguments: list[str]) -> int:
         output_files.require_writable(out, _DEFAULT.name)
     with tempfile.TemporaryDirectory(prefix="flagos-report-") as folder:
         ended = program.run(command, Path(folder), options.device_seconds, quiet=options.json)
-        told = data.gather(Path(folder), command, ended)
+        report = data.gather(Path(folder), command, ended)
     status = ended.status if ended.status >= 0 else 128 - ended.status
-    if not told["processes"]:
-        print(_why_nothing(told), file=sys.stderr)
+    if not report.processes:
+        print(_why_nothing(report), file=sys.stderr)
     if out is not None:
         try:
-            page.write(out, told)
+            page.write(out, report)
         except OSError as error:
             raise output_files.cannot_be_written(out, error) from error
         print(f"wrote {out}", file=sys.stderr)
     if options.json:
-        print_json(told)
+        print_json(asdict(report))
     return status
 
 
-def _why_nothing(told: dict[str, Any]) -> str:
+def _why_nothing(report: data.Report) -> str:
     """Why no process has a part in the report."""
-    if told["processes_cut_short"]:
+    if report.processes_cut_short:
         return "a process that loaded flagos ended before it could write what it did on the device"
-    if told["processes_without_calls"]:
+    if report.processes_without_calls:
         return "the program used no flagos device: it called no operator on it"
     return "the program used no flagos device: it never loaded flagos"
 

@@ -6,6 +6,7 @@ import json
 import shlex
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,126 @@ UNROUTED = "in no route"
 """What serves operators that the plan does not have: torch itself, by composition or by views."""
 
 
-def gather(folder: Path, command: Sequence[str], ended: Ended) -> dict[str, Any]:
-    """The report of a run. Times are in nanoseconds (`_ns`) or seconds, sizes in bytes.
+@dataclass(frozen=True)
+class Alternative:
+    """An implementation that the plan considered."""
+
+    impl_id: str
+    kind: str
+    chosen: bool
+    reason: str | None
+
+
+@dataclass(frozen=True)
+class Operator:
+    """The calls of one operator in one process."""
+
+    op: str
+    routed: bool  # whether the plan has it
+    calls: int
+    served: dict[str, int]  # calls by implementation
+    fallbacks: int
+    reasons: dict[str, int]  # why calls fell back
+    host_calls: int
+    host_total_ns: int
+    host_own_ns: int
+    device_calls: int
+    device_ns: int | None
+    decided_by: str | None
+    alternatives: list[Alternative]
+    ratios: dict[str, float]  # of FlagGems' time to the native one, by class of shapes
+
+    @property
+    def has_alternatives(self) -> bool:
+        """Whether the plan had a choice."""
+        return len(self.alternatives) > 1
+
+    @property
+    def host_ns_per_call(self) -> float:
+        """The mean of a call on the host."""
+        return self.host_own_ns / self.host_calls if self.host_calls else 0
+
+    @property
+    def device_ns_per_call(self) -> float | None:
+        """The mean of a call on the device; None where it was not measured."""
+        return self.device_ns / self.device_calls if self.device_ns else None
+
+
+@dataclass(frozen=True)
+class Implementation:
+    """What one implementation served in one process."""
+
+    name: str
+    operators: int
+    calls: int
+    host_own_ns: int
+    device_ns: int
+
+
+@dataclass(frozen=True)
+class DeviceTime:
+    """How long kernels were collected."""
+
+    why_not: str | None
+    seconds: float | None
+
+
+@dataclass(frozen=True)
+class DeviceMemory:
+    """The memory of one device over time."""
+
+    index: int
+    name: str
+    total: int
+    peak_allocated: int
+    peak_reserved: int
+    points: list[list[float]]  # seconds, allocated and reserved bytes
+
+
+@dataclass(frozen=True)
+class Process:
+    """One process of the program."""
+
+    pid: int
+    argv: list[str]
+    rank: str | None
+    started: float
+    vendor: str
+    torch: str
+    flagos: str
+    seconds: float
+    error: str | None
+    device_time: DeviceTime
+    memory: list[DeviceMemory]
+    problems: list[str]
+    ended: bool
+    chip: str | None
+    tuned: bool
+    lock: int  # its place among the report's locks
+    operators: list[Operator]
+    implementations: list[Implementation]
+    calls: int
+    fallbacks: int
+
+
+@dataclass(frozen=True)
+class Report:
+    """The report of a run. Times are in nanoseconds (`_ns`) or seconds, sizes in bytes."""
+
+    version: int
+    command: str
+    status: int
+    outcome: str
+    started: float
+    seconds: float
+    processes: list[Process]
+    processes_without_calls: int
+    processes_cut_short: int
+    locks: list[str]
+
+
+def gather(folder: Path, command: Sequence[str], ended: Ended) -> Report:
+    """The report of a run whose processes left their files in a folder.
 
     Processes that called no operator on the device are only counted, and so are those that were killed too early to
     tell whether they did.
@@ -34,18 +153,18 @@ def gather(folder: Path, command: Sequence[str], ended: Ended) -> dict[str, Any]
         if told["lock"] not in locks:
             locks.append(told["lock"])
         processes.append(_process(told, locks.index(told["lock"])))
-    return {
-        "version": 1,
-        "command": shlex.join(command),
-        "status": ended.status,
-        "outcome": outcome(ended.status),
-        "started": ended.started,
-        "seconds": ended.seconds,
-        "processes": processes,
-        "processes_without_calls": len(found) - len(processes) - cut_short,
-        "processes_cut_short": cut_short,
-        "locks": locks,
-    }
+    return Report(
+        version=1,
+        command=shlex.join(command),
+        status=ended.status,
+        outcome=outcome(ended.status),
+        started=ended.started,
+        seconds=ended.seconds,
+        processes=processes,
+        processes_without_calls=len(found) - len(processes) - cut_short,
+        processes_cut_short=cut_short,
+        locks=locks,
+    )
 
 
 def _rank(told: dict[str, Any]) -> int:
@@ -60,27 +179,32 @@ def outcome(status: int) -> str:
     return f"ended by {signal_name(status)}"
 
 
-def _process(told: dict[str, Any], lock: int) -> dict[str, Any]:
-    rows = [_row(op, entry, told["speed"]["ratios"]) for op, entry in told["operators"].items()]
-    rows.sort(key=lambda row: (-(row["device_ns"] or 0), -row["host_own_ns"], row["op"]))
-    kept = {name: told[name] for name in told if name not in ("operators", "lock", "speed")}
-    return {
-        **kept,
-        "chip": told["speed"]["chip"],
-        "tuned": bool(told["speed"]["ratios"]),
-        "lock": lock,
-        "operators": rows,
-        "implementations": _implementations(rows),
-        "calls": sum(row["calls"] for row in rows if row["routed"]),
-        "fallbacks": sum(row["fallbacks"] for row in rows),
-    }
+def _process(told: dict[str, Any], lock: int) -> Process:
+    speed = told.pop("speed")
+    operators = [_operator(op, entry, speed["ratios"]) for op, entry in told["operators"].items()]
+    operators.sort(key=lambda one: (-(one.device_ns or 0), -one.host_own_ns, one.op))
+    return Process(
+        **{
+            **told,
+            "device_time": DeviceTime(**told["device_time"]),
+            "memory": [DeviceMemory(**one) for one in told["memory"]],
+            "lock": lock,
+            "operators": operators,
+        },
+        chip=speed["chip"],
+        tuned=bool(speed["ratios"]),
+        implementations=_implementations(operators),
+        calls=sum(one.calls for one in operators if one.routed),
+        fallbacks=sum(one.fallbacks for one in operators),
+    )
 
 
-def _row(op: str, entry: dict[str, Any], ratios: dict[str, Any]) -> dict[str, Any]:
+def _operator(op: str, entry: dict[str, Any], ratios: dict[str, Any]) -> Operator:
     served: dict[str, int] = dict(entry["served"])
     routed = _is_routed(entry)
+    alternatives = [Alternative(**one) for one in entry.get("alternatives", [])]
     if entry["instead"]:
-        native = _stand_in(entry)
+        native = _stand_in(alternatives)
         served[native] = served.get(native, 0) + entry["instead"]
     host = entry.get("host") or {"calls": 0, "total_ns": 0, "own_ns": 0}
     device = entry.get("device")
@@ -92,22 +216,22 @@ def _row(op: str, entry: dict[str, Any], ratios: dict[str, Any]) -> dict[str, An
     if unexplained > 0 and entry.get("first_reason"):
         first = entry["first_reason"]
         reasons[first] = reasons.get(first, 0) + unexplained
-    return {
-        "op": op,
-        "routed": routed,
-        "calls": calls,
-        "served": served,
-        "fallbacks": entry["fallbacks"],
-        "reasons": reasons,
-        "host_calls": host["calls"],
-        "host_total_ns": host["total_ns"],
-        "host_own_ns": host["own_ns"],
-        "device_calls": device["calls"] if device else 0,
-        "device_ns": device["ns"] if device else None,
-        "decided_by": entry.get("decided_by"),
-        "alternatives": entry.get("alternatives", []),
-        "ratios": ratios.get(op.removeprefix("aten::"), {}) if op.startswith("aten::") else {},
-    }
+    return Operator(
+        op=op,
+        routed=routed,
+        calls=calls,
+        served=served,
+        fallbacks=entry["fallbacks"],
+        reasons=reasons,
+        host_calls=host["calls"],
+        host_total_ns=host["total_ns"],
+        host_own_ns=host["own_ns"],
+        device_calls=device["calls"] if device else 0,
+        device_ns=device["ns"] if device else None,
+        decided_by=entry.get("decided_by"),
+        alternatives=alternatives,
+        ratios=ratios.get(op.removeprefix("aten::"), {}) if op.startswith("aten::") else {},
+    )
 
 
 def _is_routed(entry: dict[str, Any]) -> bool:
@@ -115,36 +239,29 @@ def _is_routed(entry: dict[str, Any]) -> bool:
     return bool(entry["served"] or entry["instead"] or entry["fallbacks"])
 
 
-def _stand_in(entry: dict[str, Any]) -> str:
+def _stand_in(alternatives: Sequence[Alternative]) -> str:
     """What serves a call that the chosen implementation declines."""
-    others = [one for one in entry.get("alternatives", []) if not one["chosen"]]
     for kind in ("vendor", "reference"):
-        for one in others:
-            if one["kind"] == kind:
-                return str(one["impl_id"])
+        for one in alternatives:
+            if not one.chosen and one.kind == kind:
+                return one.impl_id
     return "the next one"
 
 
-def _implementations(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _implementations(operators: Sequence[Operator]) -> list[Implementation]:
     """Calls and times by implementation. The times of an operator are divided by calls where several served it."""
     calls: Counter[str] = Counter()
-    operators: Counter[str] = Counter()
+    served: Counter[str] = Counter()
     host: Counter[str] = Counter()
     device: Counter[str] = Counter()
-    for row in rows:
-        for name, number in row["served"].items():
-            part = number / row["calls"] if row["calls"] else 0
-            operators[name] += 1
+    for one in operators:
+        for name, number in one.served.items():
+            part = number / one.calls if one.calls else 0
+            served[name] += 1
             calls[name] += number
-            host[name] += round(row["host_own_ns"] * part)
-            device[name] += round((row["device_ns"] or 0) * part)
+            host[name] += round(one.host_own_ns * part)
+            device[name] += round((one.device_ns or 0) * part)
     return [
-        {
-            "name": name,
-            "operators": operators[name],
-            "calls": calls[name],
-            "host_own_ns": host[name],
-            "device_ns": device[name],
-        }
-        for name in sorted(operators, key=lambda name: (-host[name], -calls[name], name))
+        Implementation(name, served[name], calls[name], host[name], device[name])
+        for name in sorted(served, key=lambda name: (-host[name], -calls[name], name))
     ]

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from html import escape
-from typing import Any
 
+from markupsafe import Markup, escape
+
+from torch_fl_tools.report.data import DeviceMemory, Implementation, Operator
 from torch_fl_tools.report.quantities import duration, number, share, size
 
 WIDTH = 960
 _COLOURS = 8
 
 
-def colours(implementations: Sequence[Mapping[str, Any]], unrouted: str) -> dict[str, str]:
+def colours(implementations: Sequence[Implementation], unrouted: str) -> dict[str, str]:
     """Implementation → class, by their order."""
-    routed = [one["name"] for one in implementations if one["name"] != unrouted]
+    routed = [one.name for one in implementations if one.name != unrouted]
     found = {name: f"c{at}" if at < _COLOURS else "other" for at, name in enumerate(routed)}
     return {**found, unrouted: "other"}
 
 
-def shares(parts: Sequence[tuple[str, float]], classes: Mapping[str, str], title: str) -> str:
+def shares(parts: Sequence[tuple[str, float]], classes: Mapping[str, str], title: str) -> Markup:
     """One bar, divided among implementations."""
     whole = sum(value for _, value in parts)
     drawn, x = [], 0.0
@@ -39,35 +40,32 @@ def shares(parts: Sequence[tuple[str, float]], classes: Mapping[str, str], title
     return _svg(28, title, drawn)
 
 
-def slowest(
-    rows: Sequence[Mapping[str, Any]], time: str, classes: Mapping[str, str], title: str
-) -> str:
+def slowest(rows: Sequence[Operator], time: str, classes: Mapping[str, str], title: str) -> Markup:
     """A bar for each operator by its time, in the colour of what served most of its calls."""
-    most = max((row[time] or 0 for row in rows), default=0)
+    most = max((getattr(row, time) or 0 for row in rows), default=0)
     label, room, height = 300, WIDTH - 300 - 90, 24
     drawn = []
     for at, row in enumerate(rows):
-        value = row[time] or 0
+        value = getattr(row, time) or 0
         width = max(room * value / most, 1.0) if most else 0.0
-        served: dict[str, int] = row["served"]
-        by = max(served, key=lambda name: served[name])
+        by = max(row.served, key=row.served.__getitem__)
         y = at * height
-        about = f"{row['op']} by {by}: {duration(value)}, {number(row['calls'])} calls"
+        about = f"{row.op} by {by}: {duration(value)}, {number(row.calls)} calls"
         drawn.append(
             f'<g><title>{escape(about)}</title><text class="end" x="{label - 8}" y="{y + 16}">'
-            f'{escape(_shortened(row["op"]))}</text><rect class="{classes[by]}" x="{label}" y="{y + 3}" '
+            f'{escape(_shortened(row.op))}</text><rect class="{classes[by]}" x="{label}" y="{y + 3}" '
             f'width="{width:.1f}" height="{height - 6}"/><text x="{label + width + 6:.1f}" y="{y + 16}">'
             f"{duration(value)}</text></g>"
         )
     return _svg(height * len(rows), title, drawn)
 
 
-def memory(device: Mapping[str, Any], title: str) -> str:
+def memory(device: DeviceMemory, title: str) -> Markup:
     """Allocated and reserved memory over time."""
-    points: Sequence[Sequence[float]] = device["points"]
+    points = device.points
     left, bottom, height, top = 80, 170, 200, 16
     last: float = max(points[-1][0], 1e-9)
-    most: float = max(device["peak_reserved"], *(point[2] for point in points), 1)
+    most: float = max(device.peak_reserved, *(point[2] for point in points), 1)
 
     def x(seconds: float) -> float:
         return left + (WIDTH - left - 10) * seconds / last
@@ -89,7 +87,7 @@ def memory(device: Mapping[str, Any], title: str) -> str:
     for name, column in (("reserved", 2), ("allocated", 1)):
         line = " ".join(f"{x(point[0]):.1f},{y(point[column]):.1f}" for point in points)
         drawn.append(f'<polyline class="{name}" points="{line}"/>')
-    peak = y(device["peak_allocated"])
+    peak = y(device.peak_allocated)
     drawn.append(
         f'<line class="peak" x1="{left}" x2="{WIDTH - 10}" y1="{peak:.1f}" y2="{peak:.1f}"/>'
     )
@@ -100,8 +98,8 @@ def _shortened(text: str, most: int = 42) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
-def _svg(height: float, title: str, drawn: Sequence[str]) -> str:
-    return (
+def _svg(height: float, title: str, drawn: Sequence[str]) -> Markup:
+    return Markup(
         f'<svg viewBox="0 0 {WIDTH} {height:g}" role="img" aria-label="{escape(title)}">'
         + "".join(drawn)
         + "</svg>"
