@@ -164,4 +164,4 @@ def test_a_broken_state_is_refused(tmp_path: Path, about: object, runs: object, 
     (tmp_path / "search.json").write_text(json.dumps({"format": 1, "about": {}, "runs": [RUN]}))
     state = State(tmp_path, {})
     with state.opened():
-        assert state.runs == [RUN]
+        assert [run.as_dict() for run in state.runs] == [RUN]

@@ -9,15 +9,17 @@ import pytest
 import torch
 
 import torch_fl  # noqa: F401  the device is registered before its modules are imported
-from torch_fl_tools.bisect import measure
+from torch_fl_tools.bisect import findings, measure
 
 NAN, INF = math.nan, math.inf
 
 
-def told(expected: list[float], actual: list[float], dtype: torch.dtype, **options: float) -> dict:
+def told(
+    expected: list[float], actual: list[float], dtype: torch.dtype, **options: float
+) -> findings.Difference:
     one, other = torch.tensor(expected, dtype=dtype), torch.tensor(actual, dtype=dtype)
     found = measure.difference(one, other, **options)
-    json.dumps(found)
+    json.dumps(findings.present(found))
     return found
 
 
@@ -47,35 +49,35 @@ def test_what_differs(
     expected: list[float], actual: list[float], dtype: torch.dtype, differs: bool
 ) -> None:
     found = told(expected, actual, dtype)
-    assert found["differs"] == differs == (found["excess"] > 1) == bool(found["reason"])
+    assert found.differs == differs == (found.excess > 1) == bool(found.reason)
 
 
 def test_numbers_are_those_of_the_worst_place() -> None:
     found = told([0.0, 4.0, 1.0], [0.5, 5.0, NAN], torch.float32)
-    assert (found["max_abs"], found["at"], found["max_rel"]) == (1.0, [1], 0.25)
-    assert (found["beyond"], found["elements"]) == (3, 3)
-    assert (found["nan_expected"], found["nan"]) == (0, 1)
-    assert found["reason"] == "1 of 3 are NaN, and 0 expected"
+    assert (found.max_abs, found.at, found.max_rel) == (1.0, [1], 0.25)
+    assert (found.beyond, found.elements) == (3, 3)
+    assert (found.nan_expected, found.nan) == (0, 1)
+    assert found.reason == "1 of 3 are NaN, and 0 expected"
 
 
 def test_tolerances_that_are_given_replace_torchs() -> None:
-    assert not told([1.0], [1.4], torch.float32, rtol=0.5)["differs"]
-    assert told([1.0], [1.4], torch.float32, rtol=0.3)["differs"]
-    assert told([1.0], [1.00001], torch.float32, atol=0.0)["differs"]
+    assert not told([1.0], [1.4], torch.float32, rtol=0.5).differs
+    assert told([1.0], [1.4], torch.float32, rtol=0.3).differs
+    assert told([1.0], [1.00001], torch.float32, atol=0.0).differs
 
 
 def test_a_kernel_is_judged_by_the_scale_of_its_result() -> None:
     """A sum of large numbers that cancel is as wrong as the large numbers are."""
     expected, actual = torch.tensor([100.0, 0.0]), torch.tensor([100.0, 0.0005])
-    assert measure.difference(expected, actual)["differs"]
-    assert not measure.difference(expected, actual, of_a_kernel=True)["differs"]
-    assert measure.difference(expected, actual + 0.1, of_a_kernel=True)["differs"]
+    assert measure.difference(expected, actual).differs
+    assert not measure.difference(expected, actual, of_a_kernel=True).differs
+    assert measure.difference(expected, actual + 0.1, of_a_kernel=True).differs
 
 
 @pytest.mark.parametrize("other", [torch.ones(3), torch.ones(2, dtype=torch.float64)])
 def test_another_shape_or_type_differs(other: torch.Tensor) -> None:
     found = measure.difference(torch.ones(2), other)
-    assert found["differs"] and "instead of float32[2]" in found["reason"]
+    assert found.differs and "instead of float32[2]" in found.reason
 
 
 def test_nests_are_flat_tensors_of_the_host() -> None:

@@ -1,8 +1,8 @@
 """`flagos bisect`: which operators' routes make a program fail, and which of their calls.
 
 The command: `search` (delta debugging over sets), `process` (one run of the program), `state` (what is known so far, on
-disk), `session` (the search over the plan), `calls` (the call that differs), `report` (what was found, in words). None
-of them imports torch but `plan`, which is a process of its own.
+disk), `session` (the search over the plan), `calls` (the call that differs), `findings` (what was found), `report`
+(that in words). None of them imports torch but `plan`, which is a process of its own.
 
 So is every run of the program. `FLAGOS_BISECT` names the description of the run (`trial`), and `within` is called by
 torch_fl: `agent` keeps the routes that the run needs and records the operators that are called, `marked` writes and

@@ -9,12 +9,12 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from torch_fl_tools.bisect.process import Outcome
-from torch_fl_tools.bisect.session import Session
-from torch_fl_tools.bisect.state import variables
+from torch_fl_tools.bisect.findings import Call, Cause
+from torch_fl_tools.bisect.session import Program, Session
+from torch_fl_tools.bisect.state import Run, variables
 
 #: Every call goes through Python, and ends before the next begins.
 _WATCHED = {"FLAGOS_REPLAY": "0", "CUDA_LAUNCH_BLOCKING": "1", "ASCEND_LAUNCH_BLOCKING": "1"}
@@ -28,46 +28,41 @@ _REPRO_SECONDS = 600
 _PATIENCE = 5.0
 
 
-def find(session: Session, cause: dict[str, Any], name: str) -> dict[str, Any]:
-    """What is known of the call: with `kind` differs, raised, crashed, rounding, replayed or none; and its repro."""
-    ops = frozenset(one["op"] for one in cause["operators"])
-    outcome = Outcome(**cause["outcome"])
+def find(session: Session, cause: Cause, name: str) -> Call:
+    """What is known of the call that makes the difference, with its repro."""
+    ops, outcome = frozenset(one.op for one in cause.operators), cause.outcome
     if not any(op.startswith("aten::") for op in ops):
-        return {"kind": "none", "said": "calls are compared of operators of torch alone"}
+        return Call("none", "calls are compared of operators of torch alone")
     # A crash may depend on where memory is, which copies of arguments change: it is looked for without first.
     crashes = outcome.kind in ("signal", "timeout") or bool(_LOST.search(outcome.detail))
-    worst: dict[str, Any] | None = None
+    worst: Call | None = None
     for compare in (False, True) if crashes else (True, False):
         run = _watch(
             session, ops, compare, None, f"{name}, calls {'compared' if compare else 'followed'}"
         )
-        folder = Path(run["folder"])
+        folder = run.folder
         found = _read(folder / "found.json")
-        if found is not None and "not_saved" not in found:
-            kind = "raised" if "raised" in found else "differs"
-            return _kept(session, cause, kind, found, folder / "found.pt", name)
+        if found is not None and found.not_saved is None:
+            kind = "differs" if found.raised is None else "raised"
+            return _kept(session, kind, found, folder / "found.pt", name)
         open_call = found or _open(folder)
         if open_call is not None:
-            return _crashed(session, cause, ops, open_call, name)
+            return _crashed(session, ops, open_call, name)
         if compare:
-            worst = _read(folder / "worst.json")
-            if worst is not None:
-                worst["pt"] = str(folder / "worst.pt")
-        if not Outcome(**run["outcome"]).fails and not crashes:
+            worst, saved = _read(folder / "worst.json"), folder / "worst.pt"
+        if not run.outcome.fails and not crashes:
             said = (
                 "the program passes where every call goes through Python, one at a time: calls that are replayed "
                 "(FLAGOS_REPLAY=0 replays none), or the order of work on the device, make the difference"
             )
-            return {"kind": "replayed", "said": said}
+            return Call("replayed", said)
     if worst is not None:
-        return _kept(session, cause, "rounding", worst, Path(worst.pop("pt")), name)
+        return _kept(session, "rounding", worst, saved, name)
     said = "no call differs from the reference: look at what the program does between these calls"
-    return {"kind": "none", "said": said}
+    return Call("none", said)
 
 
-def _watch(
-    session: Session, ops: frozenset[str], compare: bool, save: int | None, key: str
-) -> dict[str, Any]:
+def _watch(session: Session, ops: frozenset[str], compare: bool, save: int | None, key: str) -> Run:
     return session.trial(
         key,
         ops,
@@ -78,52 +73,44 @@ def _watch(
     )
 
 
-def _read(path: Path) -> dict[str, Any] | None:
-    if not path.exists():
-        return None
-    found: dict[str, Any] = json.loads(path.read_text())
-    return found
+def _read(path: Path) -> Call | None:
+    return Call.read(json.loads(path.read_text())) if path.exists() else None
 
 
-def _open(folder: Path) -> dict[str, Any] | None:
+def _open(folder: Path) -> Call | None:
     """The call that began and did not end."""
     for path in sorted(folder.glob("begun.*")):
         text = path.read_text()
-        if text and not (told := json.loads(text))["ended"]:
-            return dict(told)
+        if text and not (call := Call.read(json.loads(text))).ended:
+            return call
     return None
 
 
-def _crashed(
-    session: Session, cause: dict[str, Any], ops: frozenset[str], told: dict[str, Any], name: str
-) -> dict[str, Any]:
+def _crashed(session: Session, ops: frozenset[str], call: Call, name: str) -> Call:
     """Run again, and write the arguments of the call before it begins."""
     for attempt in range(_SAVES):
-        key = f"{name}, call {told['number']} kept" + (f", again {attempt}" if attempt else "")
-        run = _watch(session, ops, False, told["number"], key)
-        folder = Path(run["folder"])
+        key = f"{name}, call {call.number} kept" + (f", again {attempt}" if attempt else "")
+        folder = _watch(session, ops, False, call.number, key).folder
         saved = _read(folder / "saved.json")
         again = _read(folder / "found.json") or _open(folder)
-        if saved is not None and again is not None and again["number"] == told["number"]:
-            kept = {**saved, **({"raised": again["raised"]} if "raised" in again else {})}
-            return _kept(session, cause, "crashed", kept, folder / "saved.pt", name)
+        if saved is not None and again is not None and again.number == call.number:
+            kept = replace(saved, raised=again.raised)
+            return _kept(session, "crashed", kept, folder / "saved.pt", name)
         if again is None:
             break
-        told = again
-    said = f"call {told['call']} of {told['op']} did not end, but not in every run: its arguments could not be kept"
-    return {"kind": "none", "said": said, **told}
+        call = again
+    said = f"call {call.call} of {call.op} did not end, but not in every run: its arguments could not be kept"
+    return replace(call, kind="none", said=said)
 
 
-def _kept(
-    session: Session, cause: dict[str, Any], kind: str, told: dict[str, Any], saved: Path, name: str
-) -> dict[str, Any]:
+def _kept(session: Session, kind: str, call: Call, saved: Path, name: str) -> Call:
     folder = session.state.folder / name.replace(" ", "-")
     folder.mkdir(exist_ok=True)
     shutil.copy(saved, folder / "repro.pt")
     repro = folder / "repro.py"
-    repro.write_text(_repro(session, cause, kind, told))
+    repro.write_text(_repro(session, kind, call))
     status = _status(repro, session.check.timeout)
-    return {**told, "kind": kind, "repro": str(repro), "repro_status": status}
+    return replace(call, kind=kind, repro=str(repro), repro_status=status)
 
 
 def _status(repro: Path, timeout: float | None) -> int | None:
@@ -198,9 +185,9 @@ def main() -> int:
         return 1
     differs = False
     for index, (one, other) in enumerate(zip(expected, actual)):
-        told = measure.difference(one, other, of_a_kernel=True)
-        print(f"tensor {{index}}: {{told['dtype']}}{{told['shape']}}: {{told['reason'] or 'equal within tolerances'}}")
-        differs |= told["differs"]
+        found = measure.difference(one, other, of_a_kernel=True)
+        print(f"tensor {{index}}: {{found.dtype}}{{found.shape}}: {{found.reason or 'equal within tolerances'}}")
+        differs |= found.differs
     return int(differs)
 
 
@@ -220,7 +207,7 @@ if __name__ == "__main__":
 '''
 
 
-def _repro(session: Session, cause: dict[str, Any], kind: str, told: dict[str, Any]) -> str:
+def _repro(session: Session, kind: str, call: Call) -> str:
     said = {
         "differs": "their results differ",
         "raised": "the first raises",
@@ -228,14 +215,15 @@ def _repro(session: Session, cause: dict[str, Any], kind: str, told: dict[str, A
         "rounding": "their results differ most of all calls, within the tolerances of kernels",
     }[kind]
     reference = session.check.reference
+    program = session.program or Program()
     return _TEXT.format(
-        op=told["op"],
-        impl=told["impl"],
+        op=call.op,
+        impl=call.impl,
         reference="cpu" if reference == "cpu" else "native",
         said=said,
         variables=pprint.pformat(variables(), width=100),
-        main=session.program.get("main") and os.path.abspath(session.program["main"]),
-        argv=session.program.get("argv") or [],
+        main=program.main and os.path.abspath(program.main),
+        argv=program.argv,
         seconds=_seconds(session.check.timeout),
     )
 

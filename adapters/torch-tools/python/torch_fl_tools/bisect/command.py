@@ -17,7 +17,8 @@ from typing import Any, NoReturn
 from flagos.cli.output import CommandError, print_json
 from flagos.doctor.process import run_module
 from torch_fl_tools.bisect import calls, report
-from torch_fl_tools.bisect.session import Check, Found, Session
+from torch_fl_tools.bisect.findings import Found
+from torch_fl_tools.bisect.session import Check, Session
 from torch_fl_tools.bisect.state import State, fingerprint
 
 _PLAN_SECONDS = 300.0
@@ -77,7 +78,7 @@ def main(arguments: list[str]) -> int:
                 found = session.run()
                 for index, cause in enumerate(found.causes, 1):
                     _tell(f"looking for the call of cause {index}")
-                    cause["call"] = calls.find(session, cause, f"cause {index}")
+                    cause.call = calls.find(session, cause, f"cause {index}")
             except KeyboardInterrupt:
                 _tell(f"interrupted: the same command with --state {folder} goes on from here")
                 raise
@@ -87,7 +88,7 @@ def main(arguments: list[str]) -> int:
 
 def _print(found: Found, folder: Path, as_json: bool) -> None:
     if as_json:
-        print_json({**asdict(found), "state": str(folder)})
+        print_json({**found.as_dict(), "state": str(folder)})
         return
     print("\n".join(report.lines(found, str(folder))))
 

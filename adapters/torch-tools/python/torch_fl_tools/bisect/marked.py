@@ -13,6 +13,7 @@ import torch
 
 from torch_fl.flagos import marks
 from torch_fl_tools.bisect import measure
+from torch_fl_tools.bisect.findings import present
 from torch_fl_tools.bisect.trial import Trial
 
 
@@ -70,8 +71,8 @@ class _Marks:
         worst: dict[str, Any] = {"bad": None}
         for one, other in zip(expected, tensors, strict=True):
             found = measure.difference(one, other, self._trial.rtol, self._trial.atol)
-            if found["excess"] >= worst.get("excess", 0.0):
-                worst = {"bad": found["reason"] or None, **found}
+            if found.excess >= worst.get("excess", 0.0):
+                worst = {"bad": found.reason or None, **present(found)}
         return {name: value for name, value in worst.items() if name not in ("nan", "reason")}
 
 

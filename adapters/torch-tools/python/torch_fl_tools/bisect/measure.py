@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
+
+from torch_fl_tools.bisect.findings import Difference
 
 FACTOR = 10
 """How many times torch's own tolerances (`torch.testing`) a value may differ by: kernels may round otherwise."""
@@ -47,7 +50,7 @@ def difference(
     rtol: float | None = None,
     atol: float | None = None,
     of_a_kernel: bool = False,
-) -> dict[str, Any]:
+) -> Difference:
     """The difference of two tensors on the CPU, and whether it is beyond the tolerances (`differs`).
 
     NaN in the same place is equal. `max_abs` is over places where both are finite, `max_rel` over
@@ -55,20 +58,11 @@ def difference(
     largest difference, in units of what is tolerated: above 1 it `differs`. The result of a kernel is judged by
     its own scale: small elements of a sum of large numbers differ by as much as its large elements do.
     """
-    told: dict[str, Any] = {
-        "shape": list(actual.shape),
-        "dtype": str(actual.dtype).removeprefix("torch."),
-        "differs": False,
-        "excess": 0.0,
-    }
+    shape, dtype = list(actual.shape), _name(actual.dtype)
     if expected.shape != actual.shape or expected.dtype != actual.dtype:
-        was = f"{str(expected.dtype).removeprefix('torch.')}{list(expected.shape)}"
-        return {
-            **told,
-            "differs": True,
-            "excess": float("inf"),
-            "reason": f"{told['dtype']}{told['shape']} instead of {was}",
-        }
+        was = f"{_name(expected.dtype)}{list(expected.shape)}"
+        reason = f"{dtype}{shape} instead of {was}"
+        return Difference(True, float("inf"), reason, shape=shape, dtype=dtype)
     used_rtol, used_atol = tolerances(expected.dtype)
     if rtol is not None or atol is not None:
         used_rtol, used_atol = rtol or 0.0, atol or 0.0
@@ -78,43 +72,60 @@ def difference(
     nan_a, nan_b = torch.isnan(a), torch.isnan(b)
     finite = torch.isfinite(a) & torch.isfinite(b)
     gap = torch.where(finite, (a - b).abs(), torch.zeros((), dtype=torch.float64))
-    scale = torch.where(finite, a.abs(), torch.zeros((), dtype=torch.float64))
-    if of_a_kernel and bool(finite.any()):
-        rms = scale.square().sum().div(finite.sum()).sqrt()
-        scale = torch.maximum(scale, rms)
-    limit = used_atol + used_rtol * scale
+    limit = used_atol + used_rtol * _scale(a, finite, of_a_kernel)
     # Integers are compared as they are: float64 would round differences of large ones away.
     alike = expected == actual if whole else (a == b) | (nan_a & nan_b)
     beyond = ~alike & (~finite | (gap > limit) | whole)
     known = finite & (a != 0)
-    worst = int(gap.argmax()) if gap.numel() else 0
-    of_limit = torch.where(gap > 0, gap / limit, torch.zeros((), dtype=torch.float64))
-    excess = float(of_limit.max()) if gap.numel() else 0.0
     endless = bool((beyond & (~finite | whole)).any())
-    told |= {
-        "elements": actual.numel(),
-        "beyond": int(beyond.sum()),
-        "max_abs": float(gap.max()) if gap.numel() else 0.0,
-        "max_rel": float((gap[known] / a.abs()[known]).max()) if bool(known.any()) else 0.0,
-        "at": [int(i) for i in torch.unravel_index(torch.tensor(worst), gap.shape)]
-        if gap.numel()
-        else [],
-        "nan_expected": int(nan_a.sum()),
-        "nan": int(nan_b.sum()),
-        "rtol": used_rtol,
-        "atol": used_atol,
-        "excess": float("inf") if endless else excess,
-        "differs": bool(beyond.any()),
-    }
-    told["reason"] = words(told) if told["differs"] else ""
-    return told
+    of_limit = torch.where(gap > 0, gap / limit, torch.zeros((), dtype=torch.float64))
+    found = Difference(
+        differs=bool(beyond.any()),
+        excess=float("inf") if endless else _most(of_limit),
+        reason="",
+        shape=shape,
+        dtype=dtype,
+        elements=actual.numel(),
+        beyond=int(beyond.sum()),
+        max_abs=_most(gap),
+        max_rel=_most(gap[known] / a.abs()[known]),
+        at=_place_of_most(gap),
+        nan_expected=int(nan_a.sum()),
+        nan=int(nan_b.sum()),
+        rtol=used_rtol,
+        atol=used_atol,
+    )
+    return replace(found, reason=words(found)) if found.differs else found
 
 
-def words(told: dict[str, Any]) -> str:
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _scale(expected: torch.Tensor, finite: torch.Tensor, of_a_kernel: bool) -> torch.Tensor:
+    """What relative tolerances are of: each element, or at least the root mean square of them all."""
+    scale = torch.where(finite, expected.abs(), torch.zeros((), dtype=torch.float64))
+    if of_a_kernel and bool(finite.any()):
+        rms = scale.square().sum().div(finite.sum()).sqrt()
+        scale = torch.maximum(scale, rms)
+    return scale
+
+
+def _most(values: torch.Tensor) -> float:
+    return float(values.max()) if values.numel() else 0.0
+
+
+def _place_of_most(values: torch.Tensor) -> list[int]:
+    if not values.numel():
+        return []
+    return [int(i) for i in torch.unravel_index(values.argmax(), values.shape)]
+
+
+def words(found: Difference) -> str:
     """A difference in one line."""
-    if told["nan"] != told["nan_expected"]:
-        return f"{told['nan']} of {told['elements']} are NaN, and {told['nan_expected']} expected"
+    if found.nan != found.nan_expected:
+        return f"{found.nan} of {found.elements} are NaN, and {found.nan_expected} expected"
     return (
-        f"max |Δ| {told['max_abs']:.6g} at {told['at']}, relative {told['max_rel']:.3g}; "
-        f"{told['beyond']} of {told['elements']} beyond rtol {told['rtol']:.3g}, atol {told['atol']:.3g}"
+        f"max |Δ| {found.max_abs:.6g} at {found.at}, relative {found.max_rel:.3g}; "
+        f"{found.beyond} of {found.elements} beyond rtol {found.rtol:.3g}, atol {found.atol:.3g}"
     )

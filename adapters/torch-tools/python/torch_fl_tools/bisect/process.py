@@ -11,36 +11,16 @@ import subprocess
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from flagos.cli.output import CommandError
 from flagos.messages import signal_name
+from torch_fl_tools.bisect.findings import Outcome
 
 _LAST = 4000  # bytes of standard error that a reason is looked for in
 _ERROR = re.compile(r"[\w.]*(Error|Exception|Interrupt)\b")
 _PR_SET_PDEATHSIG = 1
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How a run ended: `kind` is ok, status, signal, timeout, differs, nan or stopped."""
-
-    kind: str
-    detail: str = ""
-
-    @property
-    def fails(self) -> bool:
-        """Whether the run is a failure."""
-        return self.kind != "ok"
-
-    def __str__(self) -> str:
-        return {"ok": "passes", "stopped": "stopped"}.get(self.kind) or f"fails: {self.detail}"
-
-    def as_dict(self) -> dict[str, str]:
-        """For JSON."""
-        return asdict(self)
 
 
 def run(

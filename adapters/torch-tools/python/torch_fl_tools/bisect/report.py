@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from torch_fl_tools.bisect.session import Found
+from torch_fl_tools.bisect.findings import Call, Found
 
 _STACK = 4
 
@@ -15,15 +13,15 @@ def lines(found: Found, folder: str) -> list[str]:
         return [f"{found.said} ({_runs(found.runs)})"]
     one = "makes" if _single(found) else "make"
     told = [
-        f"{sum(len(c['operators']) for c in found.causes)} of {found.operators} operators {one} the difference, "
+        f"{sum(len(c.operators) for c in found.causes)} of {found.operators} operators {one} the difference, "
         f"found in {_runs(found.runs)}"
     ]
     for index, cause in enumerate(found.causes, 1):
-        together = " and ".join(f"{each['op']} by {each['impl']}" for each in cause["operators"])
-        only = ", only together" if len(cause["operators"]) > 1 else ""
-        told += ["", f"{index}. {together}{only}", f"   {cause['outcome']['detail']}"]
-        told += [f"   {line}" for line in _call(cause.get("call"))]
-    ops = [each["op"] for cause in found.causes for each in cause["operators"][:1]]
+        together = " and ".join(f"{each.op} by {each.impl}" for each in cause.operators)
+        only = ", only together" if len(cause.operators) > 1 else ""
+        told += ["", f"{index}. {together}{only}", f"   {cause.outcome.detail}"]
+        told += [f"   {line}" for line in _call(cause.call)]
+    ops = [each.op for cause in found.causes for each in cause.operators[:1]]
     told += ["", f"without: {' '.join(f'{variable(op)}=vendor' for op in ops)}"]
     told += [f"every run: {folder}"]
     return told
@@ -35,37 +33,36 @@ def variable(op: str) -> str:
 
 
 def _single(found: Found) -> bool:
-    return sum(len(cause["operators"]) for cause in found.causes) == 1
+    return sum(len(cause.operators) for cause in found.causes) == 1
 
 
 def _runs(count: int) -> str:
     return f"{count} run" if count == 1 else f"{count} runs"
 
 
-def _call(call: dict[str, Any] | None) -> list[str]:
+def _call(call: Call | None) -> list[str]:
     if call is None:
         return []
-    if "arguments" not in call:
-        return [call["said"]]
-    which = f"call {call['call']} of {call['op']}, counted from 0"
+    if call.arguments is None:
+        return [call.said or ""]
+    which = f"call {call.call} of {call.op}, counted from 0"
     told = {
         "differs": f"first call that differs: {which}",
-        "raised": f"first call that raises: {which}: {call.get('raised')}",
+        "raised": f"first call that raises: {which}: {call.raised}",
         "crashed": f"the call that does not end: {which}"
-        + (f": {call['raised']}" if "raised" in call else ""),
+        + (f": {call.raised}" if call.raised is not None else ""),
         "rounding": f"no call differs by more than kernels may; most does {which}",
-    }[call["kind"]]
-    lines = [told, *(f"  {argument}" for argument in call["arguments"])]
-    for one in call.get("differences", []):
-        if one["differs"] or call["kind"] == "rounding":
-            reason = one["reason"] or f"max |Δ| {one['max_abs']:.6g}, relative {one['max_rel']:.3g}"
-            lines.append(f"  {one['of']}: {reason}")
-    place = [line for line in call.get("stack", []) if "/torch/" not in line] or call.get(
-        "stack", []
-    )
-    if "gradient_of" in call:
-        lines.append(f"  in the backward pass, in {call['gradient_of']}")
-        forward = [line for line in call.get("forward_stack", []) if "/torch/" not in line]
+    }[call.kind]
+    lines = [told, *(f"  {argument}" for argument in call.arguments)]
+    for one in call.differences or []:
+        if one.differs or call.kind == "rounding":
+            reason = one.reason or f"max |Δ| {one.max_abs:.6g}, relative {one.max_rel:.3g}"
+            lines.append(f"  {one.of}: {reason}")
+    stack = call.stack or []
+    place = [line for line in stack if "/torch/" not in line] or stack
+    if call.gradient_of is not None:
+        lines.append(f"  in the backward pass, in {call.gradient_of}")
+        forward = [line for line in call.forward_stack or [] if "/torch/" not in line]
         place = forward or place
     lines += [f"  from {line}" for line in place[-_STACK:]]
     ended = {
@@ -73,8 +70,6 @@ def _call(call: dict[str, Any] | None) -> list[str]:
         1: "run, shows it: status 1",
         None: "run, did not end",
     }
-    status = call["repro_status"]
-    lines.append(
-        f"repro: {call['repro']} ({ended.get(status, f'could not be run: status {status}')})"
-    )
+    status = call.repro_status
+    lines.append(f"repro: {call.repro} ({ended.get(status, f'could not be run: status {status}')})")
     return lines

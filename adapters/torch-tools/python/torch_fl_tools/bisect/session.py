@@ -13,9 +13,9 @@ from typing import Any
 
 from flagos.cli.output import CommandError
 from torch_fl_tools.bisect import process
-from torch_fl_tools.bisect.process import Outcome
+from torch_fl_tools.bisect.findings import Cause, Found, Outcome, Suspect
 from torch_fl_tools.bisect.search import Search
-from torch_fl_tools.bisect.state import State
+from torch_fl_tools.bisect.state import Run, State
 
 Tell = Callable[[str], None]
 
@@ -40,15 +40,22 @@ class Check:
         return self.compare or "native"
 
 
-@dataclass
-class Found:
-    """The result: `causes` are sets of operators, each of which fails by itself."""
+@dataclass(frozen=True)
+class Routed:
+    """What the plan of a process says of an operator whose route differs from the reference's."""
 
-    verdict: str  # found, passes, native fails, not reproducible, not searched, too many runs
-    said: str
-    causes: list[dict[str, Any]] = field(default_factory=list)
-    operators: int = 0
-    runs: int = 0
+    impl: str | None
+    backend: str | None
+    python: bool  # whether Python serves it
+    random: bool
+
+
+@dataclass(frozen=True)
+class Program:
+    """The file of the program and its arguments, as its first process tells them."""
+
+    main: str | None = None
+    argv: list[str] = field(default_factory=list)
 
 
 class _Over(Exception):
@@ -67,8 +74,8 @@ class Session:
     ) -> None:
         self.command, self.check, self.state, self._tell = command, check, state, tell
         self._max_runs = max_runs
-        self.routed: dict[str, dict[str, Any]] = {}
-        self.program: dict[str, Any] = {}
+        self.routed: dict[str, Routed] = {}
+        self.program: Program | None = None
         self._used: set[str] = set()  # the runs of the search
         self._seconds: list[float] = []
         self._search: Search | None = None
@@ -86,14 +93,14 @@ class Session:
         stop: Callable[[Path], bool] = lambda _: False,
         expected: bool = True,
         patience: float = 1.0,
-    ) -> dict[str, Any]:
+    ) -> Run:
         """The run called `key`, from the state if it was made before. It may take `patience` times the time-out."""
         known = self.state.known(key)
         search = watch is None
         if known is not None:
             if search and key not in self._used:
                 self._used.add(key)
-                self._seconds.append(known["seconds"])
+                self._seconds.append(known.seconds)
                 self._line(key, known, again=True)
             return known
         if search and len(self._used) >= self._max_runs:
@@ -124,16 +131,11 @@ class Session:
             expected=compare,
             stop=lambda: stop(folder),
         )
-        run: dict[str, Any] = {
-            "key": key,
-            "folder": str(folder),
-            "outcome": outcome.as_dict(),
-            "seconds": round(time.monotonic() - began, 2),
-        }
+        run = Run(key, folder, outcome, round(time.monotonic() - began, 2))
         self.state.add(run)
         if search:
             self._used.add(key)
-        self._seconds.append(run["seconds"])
+        self._seconds.append(run.seconds)
         self._require_agent(folder, outcome)
         self._line(key, run, again=False)
         return run
@@ -149,12 +151,11 @@ class Session:
             f"it has to use the device flagos, in an environment that has torch-fl; its output is in {folder}",
         )
 
-    def _line(self, key: str, run: dict[str, Any], again: bool) -> None:
-        outcome = Outcome(**run["outcome"])
+    def _line(self, key: str, run: Run, again: bool) -> None:
         number = self.state.runs.index(run) + 1
-        before = " (before)" if again else f", {run['seconds']:.0f} s"
+        before = " (before)" if again else f", {run.seconds:.0f} s"
         left = "" if self._search is None else self._rest(self._search.left)
-        self._tell(f"run {number}: {key}: {outcome}{before}{left}")
+        self._tell(f"run {number}: {key}: {run.outcome}{before}{left}")
 
     def _rest(self, runs: int) -> str:
         if runs == 0:
@@ -181,10 +182,9 @@ class Session:
         for attempt in range(self.check.repeat):
             name = key if attempt == 0 else f"{key}, time {attempt + 1}"
             run = self.trial(name, keep, expected=expected)
-            outcome, folder = Outcome(**run["outcome"]), Path(run["folder"])
-            if outcome.fails:
+            if run.outcome.fails:
                 break
-        return outcome, folder
+        return run.outcome, run.folder
 
     # ---- the search
 
@@ -267,7 +267,7 @@ class Session:
             "runs of each set, of which one that fails counts",
         )
 
-    def _causes(self, candidates: list[str]) -> list[dict[str, Any]]:
+    def _causes(self, candidates: list[str]) -> list[Cause]:
         search = self._search = Search(candidates, self._fails)
         search.know(frozenset(candidates), True)
         found = search.causes()
@@ -275,28 +275,23 @@ class Session:
         causes = []
         for operators in found:
             outcome = self._set(frozenset(operators))
-            causes.append(
-                {
-                    "operators": [
-                        {
-                            "op": op,
-                            **{k: self.routed.get(op, {}).get(k) for k in ("impl", "backend")},
-                        }
-                        for op in operators
-                    ],
-                    "outcome": outcome.as_dict(),
-                }
-            )
+            causes.append(Cause([self._suspect(op) for op in operators], outcome))
         return causes
+
+    def _suspect(self, op: str) -> Suspect:
+        routed = self.routed.get(op)
+        return (
+            Suspect(op, None, None) if routed is None else Suspect(op, routed.impl, routed.backend)
+        )
 
     # ---- what the program's processes wrote
 
     def _see(self, folder: Path) -> None:
         for path in sorted(folder.glob("plan.*.json")):
             told = json.loads(path.read_text())
-            self.routed |= told["routed"]
-            if told["main"] is not None or not self.program:
-                self.program = {"main": told["main"], "argv": told["argv"]}
+            self.routed |= {op: Routed(**one) for op, one in told["routed"].items()}
+            if told["main"] is not None or self.program is None:
+                self.program = Program(told["main"], told["argv"] or [])
 
     def _require_reference(self, folder: Path) -> None:
         told = json.loads(next(iter(sorted(folder.glob("plan.*.json")))).read_text())
@@ -328,8 +323,8 @@ class Session:
                 counted |= set(json.loads(counts.read_text()))
             else:
                 crashed = True
-        for op, told in self.routed.items():
-            if not told["python"] and (crashed or op in counted):
+        for op, routed in self.routed.items():
+            if not routed.python and (crashed or op in counted):
                 called[op] = None
         return [op for op in called if op in self.routed]
 
@@ -337,7 +332,7 @@ class Session:
         def stays(op: str) -> bool:
             plain = op.removeprefix("aten::")
             by_values = self.check.compare is not None
-            drawn = by_values and not self.check.random and self.routed[op]["random"]
+            drawn = by_values and not self.check.random and self.routed[op].random
             return drawn or any(
                 fnmatchcase(name, pattern) for pattern in self.check.exclude for name in (op, plain)
             )

@@ -9,12 +9,13 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from flagos import whole_file
 from flagos.cli.output import CommandError
-from torch_fl_tools.bisect.process import Outcome
+from torch_fl_tools.bisect.findings import Outcome
 
 _FORMAT = 1
 _NAME = "search.json"
@@ -56,13 +57,41 @@ def _contents(word: str) -> str | None:
         return None
 
 
+@dataclass(frozen=True)
+class Run:
+    """A run of the program that ended."""
+
+    key: str
+    folder: Path
+    outcome: Outcome
+    seconds: float
+
+    @classmethod
+    def read(cls, told: dict[str, Any]) -> Run:
+        """The run that a search wrote. Raises KeyError and TypeError for what is none."""
+        key, folder, seconds = told["key"], told["folder"], told["seconds"]
+        whole = isinstance(key, str) and isinstance(folder, str)
+        if not whole or not isinstance(seconds, (int, float)):
+            raise TypeError("it is no run of a program")
+        return cls(key, Path(folder), Outcome(**told["outcome"]), seconds)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "key": self.key,
+            "folder": str(self.folder),
+            "outcome": self.outcome.as_dict(),
+            "seconds": self.seconds,
+        }
+
+
 class State:
     """The folder of one search."""
 
     def __init__(self, folder: Path, about: dict[str, Any]) -> None:
         self.folder = folder
         self._about = about
-        self.runs: list[dict[str, Any]] = []
+        self.runs: list[Run] = []
 
     @contextmanager
     def opened(self) -> Iterator[None]:
@@ -105,7 +134,7 @@ class State:
             about, runs = found["about"], found["runs"]
             known = found["format"] == _FORMAT
             if known:
-                _require_state(about, runs)
+                runs = _runs(about, runs)
         except (OSError, ValueError, KeyError, TypeError) as error:
             reason = f"{path} is broken ({type(error).__name__}: {error})"
             raise CommandError(reason, remedy) from error
@@ -118,10 +147,10 @@ class State:
                 )
         self.runs = runs
 
-    def known(self, key: str) -> dict[str, Any] | None:
+    def known(self, key: str) -> Run | None:
         """The last run of this key that ended."""
         return next(
-            (r for r in reversed(self.runs) if r["key"] == key and Path(r["folder"]).is_dir()), None
+            (run for run in reversed(self.runs) if run.key == key and run.folder.is_dir()), None
         )
 
     def new_folder(self) -> Path:
@@ -131,31 +160,30 @@ class State:
         path.mkdir(parents=True)
         return path
 
-    def add(self, run: dict[str, Any]) -> None:
+    def add(self, run: Run) -> None:
         """Keep a run that ended."""
         self.runs.append(run)
         self._write()
 
     def _write(self) -> None:
-        told = {"format": _FORMAT, "about": self._about, "runs": self.runs}
+        runs = [run.as_dict() for run in self.runs]
+        told = {"format": _FORMAT, "about": self._about, "runs": runs}
         whole_file.write(self.folder / _NAME, json.dumps(told, indent=1) + "\n")
 
 
-def _require_state(about: Any, runs: Any) -> None:
-    """Raise TypeError unless this is what a search writes."""
+def _runs(about: Any, runs: Any) -> list[Run]:
+    """The runs of a state. Raises TypeError unless this is what a search writes."""
     if not isinstance(about, dict):
         raise TypeError("`about` is no object")
     if not isinstance(runs, list):
         raise TypeError("`runs` is no list")
+    found = []
     for number, run in enumerate(runs, 1):
         try:
-            Outcome(**run["outcome"])
-            whole = isinstance(run["key"], str) and isinstance(run["folder"], str)
-            whole = whole and isinstance(run["seconds"], (int, float))
+            found.append(Run.read(run))
         except (KeyError, TypeError):
-            whole = False
-        if not whole:
-            raise TypeError(f"entry {number} of `runs` is no run of a program")
+            raise TypeError(f"entry {number} of `runs` is no run of a program") from None
+    return found
 
 
 def _changed(name: str, before: Any, now: Any) -> str:

@@ -16,6 +16,7 @@ import threading
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from flagos import UnsupportedError, _core, whole_file
 from torch_fl import python_kernels
 from torch_fl.native import native
 from torch_fl_tools.bisect import measure
+from torch_fl_tools.bisect.findings import Difference, present
 from torch_fl_tools.bisect.trial import Trial
 from torch_fl_tools.comparing.transfer import Transfer
 
@@ -146,25 +148,23 @@ class Watching:
     def _compared(
         self, about: dict[str, Any], op: str, pristine: Any, expected: Any, actual: Any
     ) -> None:
-        found: list[dict[str, Any]] = []
+        found: list[Difference] = []
         for what, ones, others in (
             ("result", expected[0], measure.flat(actual[0])),
             ("argument", expected[1], measure.flat(actual[1])),
         ):
             if len(ones) != len(others):
                 reason = f"{len(others)} tensors instead of {len(ones)}"
-                found.append(
-                    {"of": what, "differs": True, "excess": float("inf"), "reason": reason}
-                )
+                found.append(Difference(True, float("inf"), reason, of=what))
             for index, (one, other) in enumerate(zip(ones, others, strict=False)):
-                told = measure.difference(one, other, of_a_kernel=True)
-                if told["excess"] > 0.0:
-                    found.append({"of": f"{what} {index}", **told})
-        excess = max((one["excess"] for one in found), default=0.0)
-        differs = any(one["differs"] for one in found)
+                apart = measure.difference(one, other, of_a_kernel=True)
+                if apart.excess > 0.0:
+                    found.append(replace(apart, of=f"{what} {index}"))
+        excess = max((one.excess for one in found), default=0.0)
+        differs = any(one.differs for one in found)
         if not differs and (excess == 0.0 or excess < 2 * self._excess):
             return
-        told = {**about, "differences": found, **_described(*pristine)}
+        told = {**about, "differences": [present(one) for one in found], **_described(*pristine)}
         with self._lock:
             if differs and not self._found:
                 self._found = True
