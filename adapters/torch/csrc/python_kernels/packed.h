@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Calls of a kernel pack: recordings that another process made, with the programs of their kernels.
 //
-// A pack is a file that torch_fl/flaggems/packs writes and maps into memory; its reader has checked the hash of all
+// A pack is a file that `flagos pack` writes and torch_fl maps into memory; its reader has checked the hash of all
 // bytes. All numbers are words of eight bytes, little-endian. A row of the pack describes one call:
 //
 //   signature: place and number of its words, in words from the beginning of the file; its last word, the device, is 0
