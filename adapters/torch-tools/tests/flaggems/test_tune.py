@@ -25,7 +25,7 @@ def test_speed_is_measured_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     measured = tune.measure(
         "[cen][eox][gsp]",
         1,
-        lambda name, row: told.append(f"{name} {row['shape']}"),
+        lambda name, row: told.append(f"{name} {row.shape}"),
         known={"exp": {"tiny": 1.0, "small": 1.0}},
         kept=lambda found: kept.append(set(found)),
         classes=classes,

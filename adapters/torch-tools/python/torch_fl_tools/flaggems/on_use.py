@@ -10,6 +10,7 @@ import json
 import threading
 import warnings
 from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,15 @@ from torch_fl_tools.flaggems.checker import Checker
 from torch_fl_tools.records import facts
 
 Judge = Callable[[facts.Call], tuple[str | None, str]]
+
+
+@dataclass(frozen=True)
+class _Finding:
+    """What was found of one overload."""
+
+    sizes: dict[str, dict[str, str]] = field(default_factory=dict)  # as tables have them
+    refused: dict[str, str] = field(default_factory=dict)  # classes of sizes, with the reason
+
 
 _lock = threading.Lock()
 _checker = Checker()
@@ -61,7 +71,7 @@ class Admission:
             )
         with _lock:
             if not self._read:
-                self._take(_kept().get(self._overload, {}))
+                self._take(_kept().get(self._overload, _Finding()))
                 self._read = True
             if sizes.holds(self._verified, classes):
                 return None
@@ -94,10 +104,10 @@ class Admission:
             return  # there was no memory for it, or FlagGems takes no such call: another may be tried
         _keep(self._overload, self._verified, self._refused)
 
-    def _take(self, found: dict[str, Any]) -> None:
-        known = sizes.from_table(self._overload, found.get("sizes", {}))
+    def _take(self, found: _Finding) -> None:
+        known = sizes.from_table(self._overload, found.sizes)
         self._verified = sizes.union([self._verified, known])
-        self._refused |= found.get("refused", {})
+        self._refused |= found.refused
 
 
 def _shapes(value: Any) -> list[tuple[int, ...]]:
@@ -114,17 +124,18 @@ def _capturing() -> bool:
     return bool(torch.get_device_module("flagos").is_current_stream_capturing())
 
 
-def _kept() -> dict[str, Any]:
+def _kept() -> dict[str, _Finding]:
     """What was found before, by overload; nothing where there is no file, or one of other versions."""
     try:
         found = json.loads(path().read_text())
         if found["torch"] != torch.__version__:
             return {}
-        overloads: dict[str, Any] = found["overloads"]
-        for overload, one in overloads.items():
+        overloads = {}
+        for overload, one in found["overloads"].items():
             sizes.from_table(overload, one["sizes"])
             if not isinstance(one["refused"], dict):
                 raise TypeError("`refused` is no object")
+            overloads[overload] = _Finding(one["sizes"], one["refused"])
         return overloads
     except FileNotFoundError:
         return {}
@@ -138,18 +149,19 @@ def _keep(overload: str, verified: sizes.Classes, refused: dict[str, str]) -> No
     try:
         with kept.alone(path().stem):
             overloads = _kept()
-            before = overloads.get(overload, {"sizes": {}, "refused": {}})
-            known = sizes.from_table(overload, before["sizes"])
-            overloads[overload] = {
-                "sizes": sizes.to_table(overload, sizes.union([known, verified])),
-                "refused": {**before["refused"], **refused},
-            }
+            before = overloads.get(overload, _Finding())
+            known = sizes.from_table(overload, before.sizes)
+            overloads[overload] = _Finding(
+                sizes.to_table(overload, sizes.union([known, verified])),
+                {**before.refused, **refused},
+            )
             made = {
                 "torch": torch.__version__,
                 "flaggems": package.version(),
                 "chip": tables.chip(),
             }
-            tables.write(path(), {**made, "overloads": overloads})
+            every = {name: asdict(one) for name, one in overloads.items()}
+            tables.write(path(), {**made, "overloads": every})
     except OSError as error:
         told = f"{path()} cannot be written ({error}): what was verified is not kept"
         warnings.warn(told, RuntimeWarning, stacklevel=2)

@@ -19,8 +19,8 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import redirect_stdout
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -45,10 +45,19 @@ def _seconds(call: Call, iterations: int) -> float:
     return (time.perf_counter() - start) / iterations
 
 
+@dataclass(frozen=True)
+class Row:
+    """One measurement, or why there is none."""
+
+    shape: str  # the class; `all` where no time was left
+    ratio: float | None = None
+    error: str = ""
+
+
 def measure(
     pattern: str = "*",
     rounds: int = 7,
-    progress: Callable[[str, dict[str, Any]], None] | None = None,
+    progress: Callable[[str, Row], None] | None = None,
     seconds: float = float("inf"),
     known: dict[str, dict[str, float]] | None = None,
     kept: Callable[[dict[str, dict[str, float]]], None] | None = None,
@@ -78,17 +87,17 @@ def measure(
     try:
         for index, name in enumerate(names):
             if time.monotonic() - began > seconds:
-                told(f"{len(names) - index} overloads", {"shape": "all", "error": "no time left"})
+                told(f"{len(names) - index} overloads", Row("all", error="no time left"))
                 break
             ratios = {}
             for shape, iterations in classes:
                 try:
                     ratios[shape] = _ratio(name, made[shape][name], rounds, iterations)
-                    told(name, {"shape": shape, "ratio": ratios[shape]})
+                    told(name, Row(shape, ratios[shape]))
                 except Exception as error:
                     # Reported. Without a measurement the overload is not routed by default.
                     said = f"{type(error).__name__}: {error}"[:200]
-                    told(name, {"shape": shape, "error": said})
+                    told(name, Row(shape, error=said))
                     break
             # A measurement of one class only is dropped.
             if len(ratios) == len(classes):
@@ -152,14 +161,14 @@ def main(arguments: list[str] | None = None) -> int:
     in_vain: set[str] = set()
     complete = True
 
-    def told(name: str, row: dict[str, Any]) -> None:
+    def told(name: str, row: Row) -> None:
         nonlocal complete
-        if row["shape"] == "all":
+        if row.shape == "all":
             complete = False
-        elif "error" in row:
+        elif row.ratio is None:
             in_vain.add(name)
-        what = f"{row['ratio']:.2f}" if "ratio" in row else row["error"]
-        print(f"{name} ({row['shape']}): {what}", file=sys.stderr, flush=True)
+        what = row.error if row.ratio is None else f"{row.ratio:.2f}"
+        print(f"{name} ({row.shape}): {what}", file=sys.stderr, flush=True)
 
     def kept(measured: dict[str, dict[str, float]]) -> None:
         if path is not None:
