@@ -16,9 +16,15 @@ pub fn generate() -> String {
     let export = [
         "FlagosCommApi",
         "FlagosCommSide",
-        "FlagosCommKind",
-        "FlagosCommDType",
-        "FlagosCommReduce",
+        "Kind",
+        "DType",
+        "ReduceOp",
+    ];
+    // The enumerations that Rust and C share, by their names in C.
+    let rename = [
+        ("Kind", "FlagosCommKind"),
+        ("DType", "FlagosCommDType"),
+        ("ReduceOp", "FlagosCommReduce"),
     ];
     let config = Config {
         language: Language::C,
@@ -36,14 +42,19 @@ pub fn generate() -> String {
         },
         export: ExportConfig {
             include: export.map(str::to_owned).to_vec(),
+            rename: rename
+                .map(|(rust, c)| (rust.to_owned(), c.to_owned()))
+                .into(),
             ..ExportConfig::default()
         },
         ..Config::default()
     };
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/abi/types.rs");
-    let bindings = Builder::new()
-        .with_config(config)
-        .with_src(source)
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let bindings = ["abi/types.rs", "collective.rs", "dtype.rs", "reduce.rs"]
+        .iter()
+        .fold(Builder::new().with_config(config), |builder, file| {
+            builder.with_src(sources.join(file))
+        })
         .generate();
     let mut text = Vec::new();
     bindings
@@ -55,7 +66,7 @@ pub fn generate() -> String {
 const HEADER: &str = "\
 /* The C table of collectives, for C and C++.
  * SPDX-License-Identifier: Apache-2.0
- * Generated from comm/src/abi/types.rs by `cargo run -p flagos-comm --example header`: do not edit. */";
+ * Generated from comm/src by `cargo run -p flagos-comm --example header`: do not edit. */";
 
 #[allow(
     dead_code,

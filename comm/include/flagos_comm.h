@@ -1,6 +1,6 @@
 /* The C table of collectives, for C and C++.
  * SPDX-License-Identifier: Apache-2.0
- * Generated from comm/src/abi/types.rs by `cargo run -p flagos-comm --example header`: do not edit. */
+ * Generated from comm/src by `cargo run -p flagos-comm --example header`: do not edit. */
 
 #ifndef FLAGOS_COMM_H
 #define FLAGOS_COMM_H
@@ -69,48 +69,56 @@
 #define FLAGOS_COMM_ANY_RANK -1
 
 /**
- * The communicators of a group that a request concerns.
- */
-enum FlagosCommSide
-#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
-  : uint32_t
-#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
- {
-  /**
-   * The communicator on host memory.
-   */
-  FlagosCommSide_Host = 0,
-  /**
-   * The communicators on devices.
-   */
-  FlagosCommSide_Devices = 1,
-};
-#ifndef __cplusplus
-#if __STDC_VERSION__ >= 202311L
-typedef enum FlagosCommSide FlagosCommSide;
-#else
-typedef uint32_t FlagosCommSide;
-#endif // __STDC_VERSION__ >= 202311L
-#endif // __cplusplus
-
-/**
- * `FlagosCollective::kind`.
+ * The kinds of calls. The discriminants are those of the C table.
  */
 enum FlagosCommKind
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
   : uint32_t
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
+  /**
+   * Every rank gets the reduction of all.
+   */
   FlagosCommKind_AllReduce = 0,
+  /**
+   * Every rank gets the root's data.
+   */
   FlagosCommKind_Broadcast = 1,
+  /**
+   * The root gets the reduction of all.
+   */
   FlagosCommKind_Reduce = 2,
+  /**
+   * Every rank gets the data of all ranks.
+   */
   FlagosCommKind_AllGather = 3,
+  /**
+   * The root gets the data of all ranks.
+   */
   FlagosCommKind_Gather = 4,
+  /**
+   * Every rank gets its part of the root's data.
+   */
   FlagosCommKind_Scatter = 5,
+  /**
+   * Every rank gets its part of the reduction of all.
+   */
   FlagosCommKind_ReduceScatter = 6,
+  /**
+   * Every rank gets its part of the data of each rank.
+   */
   FlagosCommKind_AllToAll = 7,
+  /**
+   * No rank goes on before all have made the call.
+   */
   FlagosCommKind_Barrier = 8,
+  /**
+   * A transfer to one rank.
+   */
   FlagosCommKind_Send = 9,
+  /**
+   * A transfer from one rank.
+   */
   FlagosCommKind_Recv = 10,
 };
 #ifndef __cplusplus
@@ -122,7 +130,7 @@ typedef uint32_t FlagosCommKind;
 #endif // __cplusplus
 
 /**
- * `FlagosCollective::dtype`, with torch's names.
+ * An element's type. The discriminants are those of the C table.
  */
 enum FlagosCommDType
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
@@ -149,7 +157,7 @@ enum FlagosCommDType
   FlagosCommDType_Float8E4M3FnUz = 17,
   FlagosCommDType_Float8E5M2FnUz = 18,
   /**
-   * Any other type, counted in bytes.
+   * Any other type, counted in bytes: it can be moved, but not reduced.
    */
   FlagosCommDType_Bytes = 19,
 };
@@ -162,7 +170,7 @@ typedef uint32_t FlagosCommDType;
 #endif // __cplusplus
 
 /**
- * `FlagosCollective::reduce`.
+ * How values are combined. The discriminants are those of the C table.
  */
 enum FlagosCommReduce
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
@@ -170,6 +178,9 @@ enum FlagosCommReduce
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
   FlagosCommReduce_Sum = 0,
+  /**
+   * The sum divided by the number of ranks; integers round towards zero.
+   */
   FlagosCommReduce_Avg = 1,
   FlagosCommReduce_Prod = 2,
   FlagosCommReduce_Min = 3,
@@ -177,6 +188,9 @@ enum FlagosCommReduce
   FlagosCommReduce_BitAnd = 5,
   FlagosCommReduce_BitOr = 6,
   FlagosCommReduce_BitXor = 7,
+  /**
+   * The sum of values multiplied by a factor of their rank.
+   */
   FlagosCommReduce_PremulSum = 8,
 };
 #ifndef __cplusplus
@@ -184,6 +198,31 @@ enum FlagosCommReduce
 typedef enum FlagosCommReduce FlagosCommReduce;
 #else
 typedef uint32_t FlagosCommReduce;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+/**
+ * The communicators of a group that a request concerns.
+ */
+enum FlagosCommSide
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : uint32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+  /**
+   * The communicator on host memory.
+   */
+  FlagosCommSide_Host = 0,
+  /**
+   * The communicators on devices.
+   */
+  FlagosCommSide_Devices = 1,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum FlagosCommSide FlagosCommSide;
+#else
+typedef uint32_t FlagosCommSide;
 #endif // __STDC_VERSION__ >= 202311L
 #endif // __cplusplus
 
@@ -502,5 +541,20 @@ typedef struct FlagosCommApi {
    */
   int32_t (*state_json)(const struct FlagosCommGroup *group, char **out);
 } FlagosCommApi;
+
+/**
+ * Every kind, by discriminant.
+ */
+#define FlagosCommKind_ALL { FlagosCommKind_AllReduce, FlagosCommKind_Broadcast, FlagosCommKind_Reduce, FlagosCommKind_AllGather, FlagosCommKind_Gather, FlagosCommKind_Scatter, FlagosCommKind_ReduceScatter, FlagosCommKind_AllToAll, FlagosCommKind_Barrier, FlagosCommKind_Send, FlagosCommKind_Recv, }
+
+/**
+ * Every type, by discriminant.
+ */
+#define FlagosCommDType_ALL { FlagosCommDType_UInt8, FlagosCommDType_Int8, FlagosCommDType_Int16, FlagosCommDType_Int32, FlagosCommDType_Int64, FlagosCommDType_UInt16, FlagosCommDType_UInt32, FlagosCommDType_UInt64, FlagosCommDType_Float16, FlagosCommDType_BFloat16, FlagosCommDType_Float32, FlagosCommDType_Float64, FlagosCommDType_Bool, FlagosCommDType_Complex64, FlagosCommDType_Complex128, FlagosCommDType_Float8E4M3Fn, FlagosCommDType_Float8E5M2, FlagosCommDType_Float8E4M3FnUz, FlagosCommDType_Float8E5M2FnUz, FlagosCommDType_Bytes, }
+
+/**
+ * Every operation, by discriminant.
+ */
+#define FlagosCommReduce_ALL { FlagosCommReduce_Sum, FlagosCommReduce_Avg, FlagosCommReduce_Prod, FlagosCommReduce_Min, FlagosCommReduce_Max, FlagosCommReduce_BitAnd, FlagosCommReduce_BitOr, FlagosCommReduce_BitXor, FlagosCommReduce_PremulSum, }
 
 #endif  /* FLAGOS_COMM_H */

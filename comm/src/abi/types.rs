@@ -1,4 +1,5 @@
-//! The types of `include/flagos_comm.h`, which is generated from this file.
+//! The types of `include/flagos_comm.h`, which is generated from this file and from the enumerations that Rust and C
+//! share: [`crate::Kind`], [`crate::DType`] and [`crate::ReduceOp`], in C with the prefix `FlagosComm`.
 
 use std::ffi::{c_char, c_void};
 
@@ -36,65 +37,6 @@ pub enum FlagosCommSide {
     Host = 0,
     /// The communicators on devices.
     Devices = 1,
-}
-
-/// `FlagosCollective::kind`.
-#[repr(u32)]
-#[allow(missing_docs, reason = "see `crate::Kind`")]
-pub enum FlagosCommKind {
-    AllReduce = 0,
-    Broadcast = 1,
-    Reduce = 2,
-    AllGather = 3,
-    Gather = 4,
-    Scatter = 5,
-    ReduceScatter = 6,
-    AllToAll = 7,
-    Barrier = 8,
-    Send = 9,
-    Recv = 10,
-}
-
-/// `FlagosCollective::dtype`, with torch's names.
-#[repr(u32)]
-#[allow(missing_docs, reason = "see `crate::DType`")]
-pub enum FlagosCommDType {
-    UInt8 = 0,
-    Int8 = 1,
-    Int16 = 2,
-    Int32 = 3,
-    Int64 = 4,
-    UInt16 = 5,
-    UInt32 = 6,
-    UInt64 = 7,
-    Float16 = 8,
-    BFloat16 = 9,
-    Float32 = 10,
-    Float64 = 11,
-    Bool = 12,
-    Complex64 = 13,
-    Complex128 = 14,
-    Float8E4M3Fn = 15,
-    Float8E5M2 = 16,
-    Float8E4M3FnUz = 17,
-    Float8E5M2FnUz = 18,
-    /// Any other type, counted in bytes.
-    Bytes = 19,
-}
-
-/// `FlagosCollective::reduce`.
-#[repr(u32)]
-#[allow(missing_docs, reason = "see `crate::ReduceOp`")]
-pub enum FlagosCommReduce {
-    Sum = 0,
-    Avg = 1,
-    Prod = 2,
-    Min = 3,
-    Max = 4,
-    BitAnd = 5,
-    BitOr = 6,
-    BitXor = 7,
-    PremulSum = 8,
 }
 
 /// One call. A list has one entry for each rank where the collective has one part for each rank, otherwise one
