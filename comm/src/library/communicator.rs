@@ -1,11 +1,12 @@
 //! A [`Communicator`] over any dialect. It translates types, and composes the collectives that a library lacks.
 
+use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 
 use super::acl::{Context, Entered};
-use super::dialect::Dialect;
+use super::dialect::{Dialect, Request, Verb};
 use crate::communicator::{Communicator, Stream};
 use crate::Config;
 use crate::{Collective, DType, Error, ErrorKind, Kind, ReduceOp, Result};
@@ -120,33 +121,25 @@ impl LibraryCommunicator {
     ) -> Result<()> {
         let root = call.root.unwrap_or_default();
         let (dtype, count, op) = self.reduction(call)?;
+        let request = |verb, send| Request {
+            verb,
+            send,
+            recv: call.recv[0],
+            count,
+            dtype,
+        };
         // SAFETY: the caller's promise.
-        let outcome = unsafe {
-            match call.kind {
-                Kind::AllReduce => {
-                    self.dialect
-                        .all_reduce(call.send[0], call.recv[0], count, dtype, op, stream)
-                }
-                Kind::Reduce => {
-                    self.dialect
-                        .reduce(call.send[0], call.recv[0], count, dtype, op, root, stream)
-                }
-                _ if adjacent(call.send, call.bytes()) => self.dialect.reduce_scatter(
-                    call.send[0],
-                    call.recv[0],
-                    count,
-                    dtype,
-                    op,
-                    stream,
-                ),
-                _ => self.grouped(|| {
-                    for (rank, &part) in call.send.iter().enumerate() {
-                        self.dialect
-                            .reduce(part, call.recv[0], count, dtype, op, rank, stream)?;
-                    }
-                    Ok(())
-                }),
+        let queue = |verb, send| unsafe { self.dialect.queue(&request(verb, send), stream) };
+        let outcome = match call.kind {
+            Kind::AllReduce => queue(Verb::AllReduce { op }, call.send[0]),
+            Kind::Reduce => queue(Verb::Reduce { op, root }, call.send[0]),
+            _ if adjacent(call.send, call.bytes()) => {
+                queue(Verb::ReduceScatter { op }, call.send[0])
             }
+            _ => self.grouped(|| {
+                let mut parts = call.send.iter().enumerate();
+                parts.try_for_each(|(root, &part)| queue(Verb::Reduce { op, root }, part))
+            }),
         };
         if call.reduce == ReduceOp::PremulSum {
             self.dialect.drop_premul(op);
@@ -163,23 +156,31 @@ impl LibraryCommunicator {
     ) -> Result<()> {
         let root = call.root.unwrap_or_default();
         let (dtype, count) = self.movement(call.count, call.dtype)?;
+        let queue = |verb, send, recv| {
+            let request = Request {
+                verb,
+                send,
+                recv,
+                count,
+                dtype,
+            };
+            // SAFETY: the caller's promise.
+            unsafe { self.dialect.queue(&request, stream) }
+        };
         // SAFETY: the caller's promise, for every arm.
         unsafe {
             match call.kind {
-                Kind::Broadcast => {
-                    self.dialect
-                        .broadcast(call.send[0], call.recv[0], count, dtype, root, stream)
+                Kind::Broadcast => queue(Verb::Broadcast { root }, call.send[0], call.recv[0]),
+                Kind::AllGather if adjacent(&addresses(call.recv), call.bytes()) => {
+                    queue(Verb::AllGather, call.send[0], call.recv[0])
                 }
-                Kind::AllGather if adjacent(&addresses(call.recv), call.bytes()) => self
-                    .dialect
-                    .all_gather(call.send[0], call.recv[0], count, dtype, stream),
                 Kind::AllGather => {
                     let everyone = vec![count; self.size];
                     let mine = vec![call.send[0]; self.size];
                     self.exchange(&mine, &everyone, call.recv, &everyone, dtype, stream)
                 }
-                Kind::Send => self.dialect.send(call.send[0], count, dtype, root, stream),
-                Kind::Recv => self.dialect.recv(call.recv[0], count, dtype, root, stream),
+                Kind::Send => queue(Verb::Send { peer: root }, call.send[0], null_mut()),
+                Kind::Recv => queue(Verb::Recv { peer: root }, null(), call.recv[0]),
                 Kind::Gather => {
                     let everyone: Vec<usize> = vec![count; self.size];
                     let mine = one(self.size, root, call.send[0], count);
@@ -192,7 +193,7 @@ impl LibraryCommunicator {
                 }
                 Kind::Scatter => {
                     let everyone: Vec<usize> = vec![count; self.size];
-                    let mut recv = vec![std::ptr::null_mut(); self.size];
+                    let mut recv = vec![null_mut(); self.size];
                     let mut recv_counts = vec![0; self.size];
                     recv[root] = call.recv[0];
                     recv_counts[root] = count;
@@ -246,17 +247,28 @@ impl LibraryCommunicator {
         stream: *mut std::ffi::c_void,
     ) -> Result<()> {
         self.grouped(|| {
-            for peer in 0..self.size {
+            let queue = |verb, send, recv, count| {
+                let request = Request {
+                    verb,
+                    send,
+                    recv,
+                    count,
+                    dtype,
+                };
                 // SAFETY: the caller's promise.
-                unsafe {
-                    if send_counts.get(peer).is_some_and(|&count| count != 0) {
-                        self.dialect
-                            .send(send[peer], send_counts[peer], dtype, peer, stream)?;
-                    }
-                    if recv_counts.get(peer).is_some_and(|&count| count != 0) {
-                        self.dialect
-                            .recv(recv[peer], recv_counts[peer], dtype, peer, stream)?;
-                    }
+                unsafe { self.dialect.queue(&request, stream) }
+            };
+            for peer in 0..self.size {
+                if send_counts.get(peer).is_some_and(|&count| count != 0) {
+                    queue(
+                        Verb::Send { peer },
+                        send[peer],
+                        null_mut(),
+                        send_counts[peer],
+                    )?;
+                }
+                if recv_counts.get(peer).is_some_and(|&count| count != 0) {
+                    queue(Verb::Recv { peer }, null(), recv[peer], recv_counts[peer])?;
                 }
             }
             Ok(())
@@ -266,7 +278,7 @@ impl LibraryCommunicator {
 
 /// The lists of an exchange with one rank: one buffer for it, none for the others.
 fn one(size: usize, rank: usize, address: *const u8, count: usize) -> (Vec<*const u8>, Vec<usize>) {
-    let (mut addresses, mut counts) = (vec![std::ptr::null(); size], vec![0; size]);
+    let (mut addresses, mut counts) = (vec![null(); size], vec![0; size]);
     addresses[rank] = address;
     counts[rank] = count;
     (addresses, counts)
@@ -300,7 +312,7 @@ impl Communicator for LibraryCommunicator {
     }
 
     fn library(&self) -> Option<String> {
-        Some(self.dialect.library())
+        Some(self.dialect.library().to_owned())
     }
 
     fn on_streams(&self) -> bool {

@@ -4,12 +4,13 @@
 //! and `GetErrorString` return nothing useful, so this module judges a release by its symbols and its behaviour.
 
 use std::cell::Cell;
-use std::ffi::{c_int, c_void, CStr};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::ffi::{c_int, c_void};
 
 use super::acl;
 use super::bindings::flagcx::{self, Comm, DataType, RedOp, StreamStructure, UniqueId};
-use super::dialect::Dialect;
+use super::dialect::{
+    call_library, code_of_dtype, code_of_op, failure, text, Alive, Dialect, Request, Verb,
+};
 use super::id::share_id;
 use super::search::{functions, Opened};
 use crate::Config;
@@ -69,9 +70,8 @@ pub struct FlagCx {
     /// Whether the vendor's library is HCCL. FlagCX's adaptor for it takes an average for a sum, and unsigned numbers of 32
     /// and 64 bits for `int8`; and it keeps transfers until a group ends.
     over_hccl: bool,
-    /// Whether the communicator was ended. In 0.13 `Destroy` after `Abort` or `Finalize` frees memory twice, so that
-    /// exactly one of them is called.
-    ended: AtomicBool,
+    /// In 0.13 `Destroy` after `Abort` or `Finalize` frees memory twice, so that exactly one of them is called.
+    alive: Alive,
 }
 
 // SAFETY: the library may be called by any thread, one call at a time, as `LibraryCommunicator` does.
@@ -97,7 +97,7 @@ impl FlagCx {
             communicator: std::ptr::null_mut(),
             library,
             over_hccl: config.vendor == acl::VENDOR,
-            ended: AtomicBool::new(true),
+            alive: Alive::default(),
         };
         let internal = share_id(config, store, "flagcx", || Ok(flagcx.unique_id()?.internal))?;
         let id = Aligned(UniqueId { internal });
@@ -111,7 +111,7 @@ impl FlagCx {
             )
         };
         flagcx.check("CommInitRank", outcome)?;
-        flagcx.ended = AtomicBool::new(false);
+        flagcx.alive.begin();
         Ok(flagcx)
     }
 
@@ -155,31 +155,20 @@ impl FlagCx {
             .functions
             .get_last_error
             .filter(|_| !self.communicator.is_null())
-            .and_then(|get| {
-                // SAFETY: the communicator is alive; the string is the library's own.
-                let text = unsafe { get(self.communicator) };
-                if text.is_null() {
-                    return None;
-                }
-                // SAFETY: as above.
-                let text = unsafe { CStr::from_ptr(text) };
-                Some(text.to_string_lossy().into_owned())
-            });
-        let last = last.filter(|text| !text.is_empty() && text != "Not implemented.");
+            // SAFETY: the communicator is alive; the string is the library's own.
+            .and_then(|get| unsafe { text(get(self.communicator)) })
+            .filter(|text| !text.is_empty() && text != "Not implemented.");
         let kind = if code == flagcx::Result::NotSupported {
             ErrorKind::Unsupported
         } else {
             ErrorKind::Library
         };
-        Err(Error::new(
+        Err(failure(
             kind,
-            format!(
-                "{what} failed in {}: {} (code {}){}",
-                self.library,
-                meaning(code),
-                code.0,
-                last.map_or(String::new(), |text| format!(": {text}"))
-            ),
+            &self.library,
+            what,
+            (meaning(code), code.0),
+            last,
         ))
     }
 }
@@ -196,36 +185,19 @@ impl FlagCx {
     }
 }
 
-/// The vendor's stream in FlagCX's structure, which FlagCX reads before a call returns.
-fn wrap(stream: *mut c_void) -> StreamStructure {
-    StreamStructure { base: stream }
-}
-
 impl Dialect for FlagCx {
     fn engine(&self) -> &'static str {
         "flagcx"
     }
 
-    fn library(&self) -> String {
-        self.library.clone()
+    fn library(&self) -> &str {
+        &self.library
     }
 
     fn dtype(&self, dtype: DType) -> Option<i32> {
-        let code = match dtype {
-            DType::Int8 => DataType::Int8,
-            DType::UInt8 | DType::Bool | DType::Bytes => DataType::UInt8,
-            DType::Int32 => DataType::Int32,
-            DType::UInt32 => DataType::UInt32,
-            DType::Int64 => DataType::Int64,
-            DType::UInt64 => DataType::UInt64,
-            DType::Float16 => DataType::Float16,
-            DType::Float32 => DataType::Float32,
-            DType::Float64 => DataType::Float64,
-            DType::BFloat16 => DataType::BFloat16,
-            _ => return None,
-        };
+        let code = code_of_dtype!(dtype, DataType);
         let is_other = matches!(dtype, DType::UInt32 | DType::UInt64) && self.over_hccl;
-        (!is_other).then_some(code.0 as i32)
+        code.filter(|_| !is_other)
     }
 
     fn reduced_dtype(&self, dtype: DType, op: ReduceOp) -> Option<i32> {
@@ -237,183 +209,35 @@ impl Dialect for FlagCx {
     }
 
     fn op(&self, op: ReduceOp) -> Option<i32> {
-        let code = match op {
-            ReduceOp::Sum => RedOp::Sum,
-            ReduceOp::Prod => RedOp::Prod,
-            ReduceOp::Max => RedOp::Max,
-            ReduceOp::Min => RedOp::Min,
-            ReduceOp::Avg if !self.over_hccl => RedOp::Avg,
-            _ => return None,
+        code_of_op!(op, RedOp, Avg).filter(|_| op != ReduceOp::Avg || !self.over_hccl)
+    }
+
+    unsafe fn queue(&self, request: &Request, stream: *mut c_void) -> Result<()> {
+        // FlagCX reads its structure around the vendor's stream before a call returns.
+        let stream = StreamStructure { base: stream };
+        let call = || {
+            // SAFETY: the caller's promise about the buffers.
+            let code = unsafe {
+                call_library!(
+                    request, self.functions, DataType, RedOp, self.communicator, &raw const stream,
+                    broadcast(root) => (self.functions.broadcast)(
+                        request.send.cast(),
+                        request.recv.cast(),
+                        request.count,
+                        DataType(request.dtype as u32),
+                        root as c_int,
+                        self.communicator,
+                        &raw const stream,
+                    )
+                )
+            };
+            self.check(request.verb.function(), code)
         };
-        Some(code.0 as i32)
-    }
-
-    unsafe fn all_reduce(
-        &self,
-        send: *const u8,
-        recv: *mut u8,
-        count: usize,
-        dtype: i32,
-        op: i32,
-        stream: *mut c_void,
-    ) -> Result<()> {
-        let stream = wrap(stream);
-        // SAFETY: the caller's promise about the buffers, here and below.
-        self.check("AllReduce", unsafe {
-            (self.functions.all_reduce)(
-                send.cast(),
-                recv.cast(),
-                count,
-                DataType(dtype as u32),
-                RedOp(op as u32),
-                self.communicator,
-                &raw const stream,
-            )
-        })
-    }
-
-    unsafe fn reduce(
-        &self,
-        send: *const u8,
-        recv: *mut u8,
-        count: usize,
-        dtype: i32,
-        op: i32,
-        root: usize,
-        stream: *mut c_void,
-    ) -> Result<()> {
-        let stream = wrap(stream);
-        // SAFETY: see all_reduce.
-        self.check("Reduce", unsafe {
-            (self.functions.reduce)(
-                send.cast(),
-                recv.cast(),
-                count,
-                DataType(dtype as u32),
-                RedOp(op as u32),
-                root as c_int,
-                self.communicator,
-                &raw const stream,
-            )
-        })
-    }
-
-    unsafe fn broadcast(
-        &self,
-        send: *const u8,
-        recv: *mut u8,
-        count: usize,
-        dtype: i32,
-        root: usize,
-        stream: *mut c_void,
-    ) -> Result<()> {
-        let stream = wrap(stream);
-        // SAFETY: see all_reduce.
-        self.check("Broadcast", unsafe {
-            (self.functions.broadcast)(
-                send.cast(),
-                recv.cast(),
-                count,
-                DataType(dtype as u32),
-                root as c_int,
-                self.communicator,
-                &raw const stream,
-            )
-        })
-    }
-
-    unsafe fn all_gather(
-        &self,
-        send: *const u8,
-        recv: *mut u8,
-        count: usize,
-        dtype: i32,
-        stream: *mut c_void,
-    ) -> Result<()> {
-        let stream = wrap(stream);
-        // SAFETY: see all_reduce.
-        self.check("AllGather", unsafe {
-            (self.functions.all_gather)(
-                send.cast(),
-                recv.cast(),
-                count,
-                DataType(dtype as u32),
-                self.communicator,
-                &raw const stream,
-            )
-        })
-    }
-
-    unsafe fn reduce_scatter(
-        &self,
-        send: *const u8,
-        recv: *mut u8,
-        count: usize,
-        dtype: i32,
-        op: i32,
-        stream: *mut c_void,
-    ) -> Result<()> {
-        let stream = wrap(stream);
-        // SAFETY: see all_reduce.
-        self.check("ReduceScatter", unsafe {
-            (self.functions.reduce_scatter)(
-                send.cast(),
-                recv.cast(),
-                count,
-                DataType(dtype as u32),
-                RedOp(op as u32),
-                self.communicator,
-                &raw const stream,
-            )
-        })
-    }
-
-    unsafe fn send(
-        &self,
-        send: *const u8,
-        count: usize,
-        dtype: i32,
-        peer: usize,
-        stream: *mut c_void,
-    ) -> Result<()> {
-        self.in_group(|| {
-            let stream = wrap(stream);
-            // SAFETY: see all_reduce.
-            self.check("Send", unsafe {
-                (self.functions.send)(
-                    send.cast(),
-                    count,
-                    DataType(dtype as u32),
-                    peer as c_int,
-                    self.communicator,
-                    &raw const stream,
-                )
-            })
-        })
-    }
-
-    unsafe fn recv(
-        &self,
-        recv: *mut u8,
-        count: usize,
-        dtype: i32,
-        peer: usize,
-        stream: *mut c_void,
-    ) -> Result<()> {
-        self.in_group(|| {
-            let stream = wrap(stream);
-            // SAFETY: see all_reduce.
-            self.check("Recv", unsafe {
-                (self.functions.recv)(
-                    recv.cast(),
-                    count,
-                    DataType(dtype as u32),
-                    peer as c_int,
-                    self.communicator,
-                    &raw const stream,
-                )
-            })
-        })
+        if matches!(request.verb, Verb::Send { .. } | Verb::Recv { .. }) {
+            self.in_group(call)
+        } else {
+            call()
+        }
     }
 
     fn group_start(&self) -> Result<()> {
@@ -434,7 +258,7 @@ impl Dialect for FlagCx {
     }
 
     fn abort(&self) -> Result<()> {
-        if self.ended.swap(true, Ordering::AcqRel) {
+        if !self.alive.end() {
             return Ok(());
         }
         match self.functions.comm_abort {
@@ -451,7 +275,7 @@ impl Dialect for FlagCx {
         let Some(get) = self
             .functions
             .comm_get_async_error
-            .filter(|_| !self.ended.load(Ordering::Acquire))
+            .filter(|_| self.alive.is_alive())
         else {
             return Ok(());
         };
@@ -468,7 +292,7 @@ impl Dialect for FlagCx {
 
 impl Drop for FlagCx {
     fn drop(&mut self) {
-        if !self.ended.swap(true, Ordering::AcqRel) {
+        if self.alive.end() {
             // SAFETY: ended once; all of its work has finished.
             unsafe { (self.functions.comm_destroy)(self.communicator) };
         }

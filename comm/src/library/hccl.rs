@@ -4,12 +4,15 @@
 //! group are sent as one batch, and the library has no average and no abort.
 
 use std::cell::RefCell;
-use std::ffi::CStr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::ffi::c_void;
 
 use super::acl;
-use super::bindings::hccl::{self, Comm, DataType, Direction, RootInfo, SendRecvItem, Stream};
-use super::dialect::Dialect;
+use super::bindings::hccl::{
+    self, Comm, DataType, Direction, ReduceOp as RedOp, RootInfo, SendRecvItem, Stream,
+};
+use super::dialect::{
+    call_library, code_of_dtype, code_of_op, failure, text, Alive, Dialect, Request, Verb,
+};
 use super::id::share_id;
 use super::search::{functions, Opened};
 use crate::Config;
@@ -53,7 +56,7 @@ pub struct Hccl {
     communicator: Comm,
     rank: u32,
     library: String,
-    ended: AtomicBool,
+    alive: Alive,
 }
 
 // SAFETY: the library may be called by any thread, one call at a time, as `LibraryCommunicator` does.
@@ -79,7 +82,7 @@ impl Hccl {
             communicator: std::ptr::null_mut(),
             rank: config.rank as u32,
             library,
-            ended: AtomicBool::new(true),
+            alive: Alive::default(),
         };
         let internal = share_id(config, store, "hccl", || {
             let mut info = RootInfo {
@@ -102,7 +105,7 @@ impl Hccl {
             )
         };
         hccl.check("CommInitRootInfo", outcome)?;
-        hccl.ended = AtomicBool::new(false);
+        hccl.alive.begin();
         Ok(hccl)
     }
 
@@ -110,35 +113,37 @@ impl Hccl {
         if code == hccl::Result::Success {
             return Ok(());
         }
-        let meaning = self.functions.get_error_string.and_then(|get| {
-            // SAFETY: any code may be asked; the string is static.
-            let text = unsafe { get(code) };
-            if text.is_null() {
-                return None;
-            }
-            // SAFETY: as above.
-            let text = unsafe { CStr::from_ptr(text) };
-            Some(text.to_string_lossy().into_owned())
-        });
+        // SAFETY: any code may be asked; the string is static.
+        let meaning = (self.functions.get_error_string).and_then(|get| unsafe { text(get(code)) });
         let kind = if code == hccl::Result::NotSupport {
             ErrorKind::Unsupported
         } else {
             ErrorKind::Library
         };
-        Err(Error::new(
+        let meaning = meaning.unwrap_or_default();
+        Err(failure(
             kind,
-            format!(
-                "{what} failed in {}: {} (code {}){}",
-                self.library,
-                meaning.unwrap_or_default(),
-                code.0,
-                acl::recent_error().map_or(String::new(), |text| format!(": {text}"))
-            ),
+            &self.library,
+            what,
+            (&meaning, code.0),
+            acl::recent_error(),
         ))
     }
 
-    /// Adds a transfer to this thread's group of calls; false without a group.
-    fn batched(item: SendRecvItem, stream: Stream) -> bool {
+    /// Adds a transfer to this thread's group of calls; false for other calls, and without a group.
+    fn batched(request: &Request, stream: Stream) -> bool {
+        let (direction, buffer, peer) = match request.verb {
+            Verb::Send { peer } => (Direction::SendItem, request.send.cast_mut(), peer),
+            Verb::Recv { peer } => (Direction::RecvItem, request.recv, peer),
+            _ => return false,
+        };
+        let item = SendRecvItem {
+            direction,
+            buffer: buffer.cast(),
+            count: request.count as u64,
+            type_: DataType(request.dtype as u32),
+            peer: peer as u32,
+        };
         BATCH.with_borrow_mut(|batch| match batch {
             Some(batch) => {
                 batch.items.push(item);
@@ -148,6 +153,20 @@ impl Hccl {
             None => false,
         })
     }
+
+    /// The buffer of a broadcast, which is in place: the root's is only read.
+    fn broadcast_buffer(&self, request: &Request, root: usize) -> Result<*mut c_void> {
+        if self.rank as usize != root {
+            return Ok(request.recv.cast());
+        }
+        if !std::ptr::eq(request.send, request.recv) {
+            return Err(Error::new(
+                ErrorKind::Unsupported,
+                format!("{} broadcasts in place only", self.library),
+            ));
+        }
+        Ok(request.send.cast_mut().cast())
+    }
 }
 
 impl Dialect for Hccl {
@@ -155,27 +174,12 @@ impl Dialect for Hccl {
         "hccl"
     }
 
-    fn library(&self) -> String {
-        self.library.clone()
+    fn library(&self) -> &str {
+        &self.library
     }
 
     fn dtype(&self, dtype: DType) -> Option<i32> {
-        let code = match dtype {
-            DType::Int8 => DataType::Int8,
-            DType::Int16 => DataType::Int16,
-            DType::Int32 => DataType::Int32,
-            DType::Float16 => DataType::Float16,
-            DType::Float32 => DataType::Float32,
-            DType::Int64 => DataType::Int64,
-            DType::UInt64 => DataType::UInt64,
-            DType::UInt8 | DType::Bool | DType::Bytes => DataType::UInt8,
-            DType::UInt16 => DataType::UInt16,
-            DType::UInt32 => DataType::UInt32,
-            DType::Float64 => DataType::Float64,
-            DType::BFloat16 => DataType::BFloat16,
-            _ => return None,
-        };
-        Some(code.0 as i32)
+        code_of_dtype!(dtype, DataType, Int16, UInt16)
     }
 
     /// What the tables of the vendor's documentation have. 64-bit numbers but `int64` are for newer chips alone, and the
@@ -191,201 +195,28 @@ impl Dialect for Hccl {
     }
 
     fn op(&self, op: ReduceOp) -> Option<i32> {
-        let code = match op {
-            ReduceOp::Sum => hccl::ReduceOp::Sum,
-            ReduceOp::Prod => hccl::ReduceOp::Prod,
-            ReduceOp::Max => hccl::ReduceOp::Max,
-            ReduceOp::Min => hccl::ReduceOp::Min,
-            _ => return None,
-        };
-        Some(code.0 as i32)
+        code_of_op!(op, RedOp)
     }
 
-    unsafe fn all_reduce(
-        &self,
-        send: *const u8,
-        recv: *mut u8,
-        count: usize,
-        dtype: i32,
-        op: i32,
-        stream: Stream,
-    ) -> Result<()> {
-        // SAFETY: the caller's promise about the buffers, here and below.
-        self.check("AllReduce", unsafe {
-            (self.functions.all_reduce)(
-                send.cast_mut().cast(),
-                recv.cast(),
-                count as u64,
-                DataType(dtype as u32),
-                hccl::ReduceOp(op as u32),
-                self.communicator,
-                stream,
-            )
-        })
-    }
-
-    unsafe fn reduce(
-        &self,
-        send: *const u8,
-        recv: *mut u8,
-        count: usize,
-        dtype: i32,
-        op: i32,
-        root: usize,
-        stream: Stream,
-    ) -> Result<()> {
-        // SAFETY: see all_reduce.
-        self.check("Reduce", unsafe {
-            (self.functions.reduce)(
-                send.cast_mut().cast(),
-                recv.cast(),
-                count as u64,
-                DataType(dtype as u32),
-                hccl::ReduceOp(op as u32),
-                root as u32,
-                self.communicator,
-                stream,
-            )
-        })
-    }
-
-    unsafe fn broadcast(
-        &self,
-        send: *const u8,
-        recv: *mut u8,
-        count: usize,
-        dtype: i32,
-        root: usize,
-        stream: Stream,
-    ) -> Result<()> {
-        let buffer = if self.rank as usize == root {
-            send.cast_mut()
-        } else {
-            recv
-        };
-        if self.rank as usize == root && !std::ptr::eq(send, recv) {
-            return Err(Error::new(
-                ErrorKind::Unsupported,
-                format!("{} broadcasts in place only", self.library),
-            ));
-        }
-        // SAFETY: see all_reduce; the root's buffer is only read.
-        self.check("Broadcast", unsafe {
-            (self.functions.broadcast)(
-                buffer.cast(),
-                count as u64,
-                DataType(dtype as u32),
-                root as u32,
-                self.communicator,
-                stream,
-            )
-        })
-    }
-
-    unsafe fn all_gather(
-        &self,
-        send: *const u8,
-        recv: *mut u8,
-        count: usize,
-        dtype: i32,
-        stream: Stream,
-    ) -> Result<()> {
-        // SAFETY: see all_reduce.
-        self.check("AllGather", unsafe {
-            (self.functions.all_gather)(
-                send.cast_mut().cast(),
-                recv.cast(),
-                count as u64,
-                DataType(dtype as u32),
-                self.communicator,
-                stream,
-            )
-        })
-    }
-
-    unsafe fn reduce_scatter(
-        &self,
-        send: *const u8,
-        recv: *mut u8,
-        count: usize,
-        dtype: i32,
-        op: i32,
-        stream: Stream,
-    ) -> Result<()> {
-        // SAFETY: see all_reduce.
-        self.check("ReduceScatter", unsafe {
-            (self.functions.reduce_scatter)(
-                send.cast_mut().cast(),
-                recv.cast(),
-                count as u64,
-                DataType(dtype as u32),
-                hccl::ReduceOp(op as u32),
-                self.communicator,
-                stream,
-            )
-        })
-    }
-
-    unsafe fn send(
-        &self,
-        send: *const u8,
-        count: usize,
-        dtype: i32,
-        peer: usize,
-        stream: Stream,
-    ) -> Result<()> {
-        let item = SendRecvItem {
-            direction: Direction::SendItem,
-            buffer: send.cast_mut().cast(),
-            count: count as u64,
-            type_: DataType(dtype as u32),
-            peer: peer as u32,
-        };
-        if Self::batched(item, stream) {
+    unsafe fn queue(&self, request: &Request, stream: *mut c_void) -> Result<()> {
+        if Self::batched(request, stream) {
             return Ok(());
         }
-        // SAFETY: see all_reduce.
-        self.check("Send", unsafe {
-            (self.functions.send)(
-                send.cast_mut().cast(),
-                count as u64,
-                DataType(dtype as u32),
-                peer as u32,
-                self.communicator,
-                stream,
+        // SAFETY: the caller's promise about the buffers.
+        let code = unsafe {
+            call_library!(
+                request, self.functions, DataType, RedOp, self.communicator, stream,
+                broadcast(root) => (self.functions.broadcast)(
+                    self.broadcast_buffer(request, root)?,
+                    request.count as u64,
+                    DataType(request.dtype as u32),
+                    root as u32,
+                    self.communicator,
+                    stream,
+                )
             )
-        })
-    }
-
-    unsafe fn recv(
-        &self,
-        recv: *mut u8,
-        count: usize,
-        dtype: i32,
-        peer: usize,
-        stream: Stream,
-    ) -> Result<()> {
-        let item = SendRecvItem {
-            direction: Direction::RecvItem,
-            buffer: recv.cast(),
-            count: count as u64,
-            type_: DataType(dtype as u32),
-            peer: peer as u32,
         };
-        if Self::batched(item, stream) {
-            return Ok(());
-        }
-        // SAFETY: see all_reduce.
-        self.check("Recv", unsafe {
-            (self.functions.recv)(
-                recv.cast(),
-                count as u64,
-                DataType(dtype as u32),
-                peer as u32,
-                self.communicator,
-                stream,
-            )
-        })
+        self.check(request.verb.function(), code)
     }
 
     fn group_start(&self) -> Result<()> {
@@ -438,7 +269,7 @@ impl Dialect for Hccl {
 
     fn abort(&self) -> Result<()> {
         // Destroying a communicator that hangs would hang too, so it lives until the end of the process.
-        self.ended.store(true, Ordering::Release);
+        self.alive.end();
         Err(Error::new(
             ErrorKind::Unsupported,
             format!("{} cannot abort: end the process", self.library),
@@ -449,7 +280,7 @@ impl Dialect for Hccl {
         let Some(get) = self
             .functions
             .get_comm_async_error
-            .filter(|_| !self.ended.load(Ordering::Acquire))
+            .filter(|_| self.alive.is_alive())
         else {
             return Ok(());
         };
@@ -464,7 +295,7 @@ impl Dialect for Hccl {
 
 impl Drop for Hccl {
     fn drop(&mut self) {
-        if !self.ended.swap(true, Ordering::AcqRel) {
+        if self.alive.end() {
             // SAFETY: ended once; all of its work has finished.
             unsafe { (self.functions.comm_destroy)(self.communicator) };
         }

@@ -3,10 +3,12 @@
 //!
 //! Interface: nccl.h of NCCL 2.11 and later, as `comm/bindings/nccl.h` states it.
 
-use std::ffi::{c_char, c_int, CStr};
+use std::ffi::{c_int, c_void};
 
-use super::bindings::nccl::{self, Comm, DataType, RedOp, ScalarResidence, Stream, UniqueId};
-use super::dialect::Dialect;
+use super::bindings::nccl::{self, Comm, DataType, RedOp, ScalarResidence, UniqueId};
+use super::dialect::{
+    call_library, code_of_dtype, code_of_op, failure, text, Alive, Dialect, Request, Verb,
+};
 use super::id::share_id;
 use super::search::{functions, Opened};
 use crate::Config;
@@ -41,7 +43,7 @@ pub struct Nccl {
     functions: Functions,
     communicator: Comm,
     library: String,
-    ended: std::sync::atomic::AtomicBool,
+    alive: Alive,
 }
 
 // SAFETY: the library may be called by any thread, one call at a time, as `LibraryCommunicator` does.
@@ -116,7 +118,7 @@ impl Nccl {
             functions,
             communicator: std::ptr::null_mut(),
             library,
-            ended: std::sync::atomic::AtomicBool::new(true),
+            alive: Alive::default(),
         };
         let internal = share_id(config, store, "nccl", || {
             let mut id = UniqueId { internal: [0; 128] };
@@ -137,7 +139,7 @@ impl Nccl {
             )
         };
         nccl.check("CommInitRank", outcome)?;
-        nccl.ended = std::sync::atomic::AtomicBool::new(false);
+        nccl.alive.begin();
         Ok(nccl)
     }
 
@@ -145,34 +147,19 @@ impl Nccl {
         if code == nccl::Result::Success || code == nccl::Result::InProgress {
             return Ok(());
         }
-        // SAFETY: the library's strings are static, or belong to the thread.
-        let text = |pointer: *const c_char| {
-            if pointer.is_null() {
-                return None;
-            }
-            // SAFETY: see above.
-            let text = unsafe { CStr::from_ptr(pointer) };
-            Some(text.to_string_lossy().into_owned())
-        };
-        let meaning = self.functions.get_error_string.and_then(|get| {
-            // SAFETY: any code may be asked.
-            text(unsafe { get(code) })
-        });
-        let last = self.functions.get_last_error.and_then(|get| {
-            // SAFETY: the communicator may be NULL.
-            text(unsafe { get(self.communicator) })
-        });
-        Err(Error::new(
+        // SAFETY: any code may be asked; the library's strings are static, or belong to the thread.
+        let meaning = (self.functions.get_error_string).and_then(|get| unsafe { text(get(code)) });
+        // SAFETY: the communicator may be NULL; the string as above.
+        let last = (self.functions.get_last_error)
+            .and_then(|get| unsafe { text(get(self.communicator)) })
+            .filter(|text| !text.is_empty());
+        let meaning = meaning.unwrap_or_default();
+        Err(failure(
             ErrorKind::Library,
-            format!(
-                "{} failed in {}: {} (code {}){}",
-                what,
-                self.library,
-                meaning.unwrap_or_default(),
-                code.0,
-                last.filter(|text| !text.is_empty())
-                    .map_or(String::new(), |text| format!(": {text}"))
-            ),
+            &self.library,
+            what,
+            (&meaning, code.0),
+            last,
         ))
     }
 }
@@ -182,37 +169,16 @@ impl Dialect for Nccl {
         self.engine
     }
 
-    fn library(&self) -> String {
-        self.library.clone()
+    fn library(&self) -> &str {
+        &self.library
     }
 
     fn dtype(&self, dtype: DType) -> Option<i32> {
-        let code = match dtype {
-            DType::Int8 => DataType::Int8,
-            DType::UInt8 | DType::Bool | DType::Bytes => DataType::UInt8,
-            DType::Int32 => DataType::Int32,
-            DType::UInt32 => DataType::UInt32,
-            DType::Int64 => DataType::Int64,
-            DType::UInt64 => DataType::UInt64,
-            DType::Float16 => DataType::Float16,
-            DType::Float32 => DataType::Float32,
-            DType::Float64 => DataType::Float64,
-            DType::BFloat16 => DataType::BFloat16,
-            _ => return None,
-        };
-        Some(code.0 as i32)
+        code_of_dtype!(dtype, DataType)
     }
 
     fn op(&self, op: ReduceOp) -> Option<i32> {
-        let code = match op {
-            ReduceOp::Sum => RedOp::Sum,
-            ReduceOp::Prod => RedOp::Prod,
-            ReduceOp::Max => RedOp::Max,
-            ReduceOp::Min => RedOp::Min,
-            ReduceOp::Avg => RedOp::Avg,
-            _ => return None,
-        };
-        Some(code.0 as i32)
+        code_of_op!(op, RedOp, Avg)
     }
 
     fn has_premul(&self) -> bool {
@@ -260,161 +226,23 @@ impl Dialect for Nccl {
         }
     }
 
-    unsafe fn all_reduce(
-        &self,
-        send: *const u8,
-        recv: *mut u8,
-        count: usize,
-        dtype: i32,
-        op: i32,
-        stream: Stream,
-    ) -> Result<()> {
-        // SAFETY: the caller's promise about the buffers, here and below.
-        self.check("AllReduce", unsafe {
-            (self.functions.all_reduce)(
-                send.cast(),
-                recv.cast(),
-                count,
-                DataType(dtype as u32),
-                RedOp(op as u32),
-                self.communicator,
-                stream,
+    unsafe fn queue(&self, request: &Request, stream: *mut c_void) -> Result<()> {
+        // SAFETY: the caller's promise about the buffers.
+        let code = unsafe {
+            call_library!(
+                request, self.functions, DataType, RedOp, self.communicator, stream,
+                broadcast(root) => (self.functions.broadcast)(
+                    request.send.cast(),
+                    request.recv.cast(),
+                    request.count,
+                    DataType(request.dtype as u32),
+                    root as c_int,
+                    self.communicator,
+                    stream,
+                )
             )
-        })
-    }
-
-    unsafe fn reduce(
-        &self,
-        send: *const u8,
-        recv: *mut u8,
-        count: usize,
-        dtype: i32,
-        op: i32,
-        root: usize,
-        stream: Stream,
-    ) -> Result<()> {
-        // SAFETY: see all_reduce.
-        self.check("Reduce", unsafe {
-            (self.functions.reduce)(
-                send.cast(),
-                recv.cast(),
-                count,
-                DataType(dtype as u32),
-                RedOp(op as u32),
-                root as c_int,
-                self.communicator,
-                stream,
-            )
-        })
-    }
-
-    unsafe fn broadcast(
-        &self,
-        send: *const u8,
-        recv: *mut u8,
-        count: usize,
-        dtype: i32,
-        root: usize,
-        stream: Stream,
-    ) -> Result<()> {
-        // SAFETY: see all_reduce.
-        self.check("Broadcast", unsafe {
-            (self.functions.broadcast)(
-                send.cast(),
-                recv.cast(),
-                count,
-                DataType(dtype as u32),
-                root as c_int,
-                self.communicator,
-                stream,
-            )
-        })
-    }
-
-    unsafe fn all_gather(
-        &self,
-        send: *const u8,
-        recv: *mut u8,
-        count: usize,
-        dtype: i32,
-        stream: Stream,
-    ) -> Result<()> {
-        // SAFETY: see all_reduce.
-        self.check("AllGather", unsafe {
-            (self.functions.all_gather)(
-                send.cast(),
-                recv.cast(),
-                count,
-                DataType(dtype as u32),
-                self.communicator,
-                stream,
-            )
-        })
-    }
-
-    unsafe fn reduce_scatter(
-        &self,
-        send: *const u8,
-        recv: *mut u8,
-        count: usize,
-        dtype: i32,
-        op: i32,
-        stream: Stream,
-    ) -> Result<()> {
-        // SAFETY: see all_reduce.
-        self.check("ReduceScatter", unsafe {
-            (self.functions.reduce_scatter)(
-                send.cast(),
-                recv.cast(),
-                count,
-                DataType(dtype as u32),
-                RedOp(op as u32),
-                self.communicator,
-                stream,
-            )
-        })
-    }
-
-    unsafe fn send(
-        &self,
-        send: *const u8,
-        count: usize,
-        dtype: i32,
-        peer: usize,
-        stream: Stream,
-    ) -> Result<()> {
-        // SAFETY: see all_reduce.
-        self.check("Send", unsafe {
-            (self.functions.send)(
-                send.cast(),
-                count,
-                DataType(dtype as u32),
-                peer as c_int,
-                self.communicator,
-                stream,
-            )
-        })
-    }
-
-    unsafe fn recv(
-        &self,
-        recv: *mut u8,
-        count: usize,
-        dtype: i32,
-        peer: usize,
-        stream: Stream,
-    ) -> Result<()> {
-        // SAFETY: see all_reduce.
-        self.check("Recv", unsafe {
-            (self.functions.recv)(
-                recv.cast(),
-                count,
-                DataType(dtype as u32),
-                peer as c_int,
-                self.communicator,
-                stream,
-            )
-        })
+        };
+        self.check(request.verb.function(), code)
     }
 
     fn group_start(&self) -> Result<()> {
@@ -428,7 +256,7 @@ impl Dialect for Nccl {
     }
 
     fn abort(&self) -> Result<()> {
-        if self.ended.swap(true, std::sync::atomic::Ordering::AcqRel) {
+        if !self.alive.end() {
             return Ok(());
         }
         // SAFETY: ended once, and not used afterwards.
@@ -438,7 +266,7 @@ impl Dialect for Nccl {
     }
 
     fn async_error(&self) -> Result<()> {
-        if self.ended.load(std::sync::atomic::Ordering::Acquire) {
+        if !self.alive.is_alive() {
             return Ok(());
         }
         let mut error = nccl::Result::Success;
@@ -452,7 +280,7 @@ impl Dialect for Nccl {
 
 impl Drop for Nccl {
     fn drop(&mut self) {
-        if !self.ended.swap(true, std::sync::atomic::Ordering::AcqRel) {
+        if self.alive.end() {
             // SAFETY: ended once; all of its work has finished.
             unsafe { (self.functions.comm_destroy)(self.communicator) };
         }
