@@ -57,16 +57,16 @@ pub trait Communicator: Send + Sync {
     /// return, and several threads may be in calls at once: one in collectives, any number in transfers.
     fn on_streams(&self) -> bool;
 
-    /// Runs or queues a call.
+    /// Issues a call: runs it, or queues it on the stream.
     ///
     /// # Safety
     /// The buffers are valid for the call's counts until the call is done; `stream` is one of the buffers' device.
-    unsafe fn run(&self, call: &Collective<'_>, stream: Stream) -> Result<()>;
+    unsafe fn issue(&self, call: &Collective<'_>, stream: Stream) -> Result<()>;
 
     /// Runs a receive without a rank. Returns the rank that sent.
     ///
     /// # Safety
-    /// As [`Communicator::run`].
+    /// As [`Communicator::issue`].
     unsafe fn receive_any(&self, call: &Collective<'_>) -> Result<usize>;
 
     /// Whether the engine has this reduction. If not, [`Communicator::lower`] tells how to compose it.

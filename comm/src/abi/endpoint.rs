@@ -89,17 +89,17 @@ pub(super) unsafe extern "C" fn submit(
     status(|| {
         // SAFETY: the caller's promise.
         let (communicator, calls) = unsafe { (connected(endpoint)?, list(calls, count as usize)) };
-        let run = || {
+        let issue = || {
             calls.iter().try_for_each(|given| {
                 // SAFETY: the caller's promise.
-                unsafe { communicator.run(&call(given)?, Stream(stream)) }
+                unsafe { communicator.issue(&call(given)?, Stream(stream)) }
             })
         };
         if grouped == 0 {
-            return run();
+            return issue();
         }
         communicator.group_start()?;
-        let outcome = run();
+        let outcome = issue();
         // The group is ended also after a failure, or the thread's next calls would be queued in it.
         let ended = communicator.group_end();
         outcome.and(ended)

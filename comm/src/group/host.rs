@@ -31,22 +31,24 @@ impl QueuedCall {
 }
 
 /// The communicator with the log of its calls, which a queued call keeps alive when the group is closed.
-struct Runner {
+struct Recorded {
     communicator: Box<dyn Communicator>,
     recorder: Arc<FlightRecorder>,
 }
 
-impl Runner {
+impl Recorded {
+    /// Completes a call and records its end under its number. Returns the rank that sent, of a receive from any rank.
+    ///
     /// # Safety
-    /// As [`Communicator::run`].
-    unsafe fn run(&self, call: &Collective<'_>, number: u64) -> Result<Option<usize>> {
+    /// As [`Communicator::issue`].
+    unsafe fn complete(&self, call: &Collective<'_>, number: u64) -> Result<Option<usize>> {
         // SAFETY: the caller's promise.
         let outcome = unsafe {
             if call.kind == Kind::Recv && call.root.is_none() {
                 self.communicator.receive_any(call).map(Some)
             } else {
                 let nowhere = Stream(std::ptr::null_mut());
-                self.communicator.run(call, nowhere).map(|()| None)
+                self.communicator.issue(call, nowhere).map(|()| None)
             }
         };
         self.recorder.ended(number, outcome.is_ok());
@@ -65,7 +67,7 @@ impl Runner {
 
 /// The ranks of a group on host memory.
 pub struct Host {
-    runner: Arc<Runner>,
+    recorded: Arc<Recorded>,
     collectives: Lane,
     transfers: Mutex<HashMap<(Option<usize>, bool), Lane>>,
 }
@@ -73,7 +75,7 @@ pub struct Host {
 impl Host {
     pub(super) fn new(communicator: Box<dyn Communicator>, recorder: Arc<FlightRecorder>) -> Self {
         Self {
-            runner: Arc::new(Runner {
+            recorded: Arc::new(Recorded {
                 communicator,
                 recorder,
             }),
@@ -83,7 +85,7 @@ impl Host {
     }
 
     pub(super) fn communicator(&self) -> &dyn Communicator {
-        &*self.runner.communicator
+        &*self.recorded.communicator
     }
 
     /// Whether no collective is queued or running in the lane, so that [`Host::run`] keeps the order.
@@ -94,23 +96,23 @@ impl Host {
     /// Runs a collective on this thread.
     ///
     /// # Safety
-    /// As [`Communicator::run`].
+    /// As [`Communicator::issue`].
     pub unsafe fn run(&self, call: &Collective<'_>) -> Result<()> {
-        let number = self.runner.recorder.begin(call, false);
+        let number = self.recorded.recorder.begin(call, false);
         // SAFETY: the caller's promise.
-        unsafe { self.runner.run(call, number) }.map(drop)
+        unsafe { self.recorded.complete(call, number) }.map(drop)
     }
 
     /// Queues a call behind those of its lane. `ended` runs on the lane's thread, and is dropped when this call fails.
     pub fn queue(&self, call: QueuedCall, asynchronous: bool, ended: Ended) -> Result<()> {
-        let number = self.runner.recorder.begin(&call.0, asynchronous);
+        let number = self.recorded.recorder.begin(&call.0, asynchronous);
         let (kind, root) = (call.0.kind, call.0.root);
-        let runner = self.runner.clone();
+        let recorded = self.recorded.clone();
         let task = Box::new(move || {
             let call = call; // moves the whole call, which is `Send`, and not its parts
                              // SAFETY: promised to `QueuedCall::new`.
-            let outcome = catch_panic(|| unsafe { runner.run(&call.0, number) });
-            drop(runner); // before `ended`, after which a closed group must be gone
+            let outcome = catch_panic(|| unsafe { recorded.complete(&call.0, number) });
+            drop(recorded); // before `ended`, after which a closed group must be gone
             ended(outcome)
         });
         if matches!(kind, Kind::Send | Kind::Recv) {

@@ -197,7 +197,7 @@ impl Group {
     pub fn monitored_barrier(&self, timeout_ms: i64, wait_for_all: bool) -> Result<()> {
         let number = self.monitored_barriers.fetch_add(1, Ordering::Relaxed) + 1;
         let store = Within::new(self.store.clone(), &format!("monitored/{number}/"));
-        monitored_barrier::run(&store, &self.config, timeout_ms, wait_for_all)
+        monitored_barrier::wait(&store, &self.config, timeout_ms, wait_for_all)
     }
 
     /// The last calls, and the state of the ranks as far as it is known.

@@ -15,7 +15,7 @@ const VERDICT: &str = "verdict";
 const WELL: &str = "ok";
 
 /// Waits for all ranks of `config`, through a store with keys of this barrier alone.
-pub fn run(store: &dyn Store, config: &Config, timeout_ms: i64, wait_for_all: bool) -> Result<()> {
+pub fn wait(store: &dyn Store, config: &Config, timeout_ms: i64, wait_for_all: bool) -> Result<()> {
     let timeout = Duration::from_millis(timeout_ms.try_into().unwrap_or(0));
     let deadline = Instant::now() + timeout;
     let left = || {

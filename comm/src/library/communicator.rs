@@ -100,7 +100,7 @@ impl LibraryCommunicator {
     }
 
     /// # Safety
-    /// As [`Communicator::run`].
+    /// As [`Communicator::issue`].
     unsafe fn queue(&self, call: &Collective<'_>, stream: Stream) -> Result<()> {
         // SAFETY: the caller's promise.
         unsafe {
@@ -319,7 +319,7 @@ impl Communicator for LibraryCommunicator {
         true
     }
 
-    unsafe fn run(&self, call: &Collective<'_>, stream: Stream) -> Result<()> {
+    unsafe fn issue(&self, call: &Collective<'_>, stream: Stream) -> Result<()> {
         call.check(self.rank, self.size)?;
         let _turn = self.turn.lock();
         let _entered = self.enter()?;

@@ -27,12 +27,12 @@ fn table(size: usize) -> usize {
 pub(super) struct Collectives(Mutex<Progress>);
 
 impl Collectives {
-    /// Runs a collective.
+    /// Performs a collective.
     ///
     /// # Safety
     /// The buffers of `call` are valid for its counts.
     #[inline]
-    pub(super) unsafe fn run(
+    pub(super) unsafe fn perform(
         &self,
         member: &Member,
         call: &Collective<'_>,

@@ -72,7 +72,7 @@ impl Communicator for Shm {
         false
     }
 
-    unsafe fn run(&self, call: &Collective<'_>, _stream: Stream) -> Result<()> {
+    unsafe fn issue(&self, call: &Collective<'_>, _stream: Stream) -> Result<()> {
         call.check(self.member.rank, self.member.size)?;
         let deadline = deadline(call);
         let outcome = self.member.check_abort().and_then(|()| {
@@ -84,7 +84,7 @@ impl Communicator for Shm {
                         .channels
                         .receive(&self.member, call, deadline)
                         .map(drop),
-                    _ => self.collectives.run(&self.member, call, deadline),
+                    _ => self.collectives.perform(&self.member, call, deadline),
                 }
             }
         });

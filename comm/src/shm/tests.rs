@@ -81,7 +81,7 @@ fn with<'a>(root: usize, tag: i32, call: Collective<'a>) -> Collective<'a> {
 
 fn run(shm: &Shm, call: &Collective<'_>) -> Result<()> {
     // SAFETY: tests give slices of the sizes they name.
-    unsafe { shm.run(call, Stream(std::ptr::null_mut())) }
+    unsafe { shm.issue(call, Stream(std::ptr::null_mut())) }
 }
 
 fn value(rank: usize, index: usize) -> f32 {

@@ -111,5 +111,5 @@ pub fn all_reduce(communicator: &dyn Communicator, data: &mut [f32]) -> Result<(
         recv_counts: &[],
     };
     // SAFETY: the buffer holds `count` elements.
-    unsafe { communicator.run(&call, Stream(std::ptr::null_mut())) }
+    unsafe { communicator.issue(&call, Stream(std::ptr::null_mut())) }
 }
