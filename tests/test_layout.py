@@ -450,6 +450,21 @@ def shim_includes() -> dict[str, set[str]]:
     return included
 
 
+def operators_named(text: str) -> list[str]:
+    """Operators of torch that C++ names in a string. A namespace alone, `aten::`, is none."""
+    return re.findall(r'"((?:aten|quantized)::\w[^"]*)"', text)
+
+
+def test_operators_are_named_in_the_table_of_traits_alone() -> None:
+    assert operators_named('name == "aten::mm" || name.rfind("aten::", 0)') == ["aten::mm"]
+    named = {
+        str(path.relative_to(SHIM)): operators_named(path.read_text())
+        for path in SHIM.rglob("*.[ch]*")
+    }
+    assert len(named["aten/traits.h"]) > 100
+    assert [file for file, names in named.items() if names] == ["aten/traits.h"]
+
+
 def test_rooms_of_the_torch_shim_include_only_what_lies_below() -> None:
     included = shim_includes()
     rooms = {name.split("/")[0] for name in included if "/" in name}

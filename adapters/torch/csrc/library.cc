@@ -11,6 +11,7 @@
 #include "aten/native_views.h"
 #include "aten/operator_times.h"
 #include "aten/route.h"
+#include "aten/traits.h"
 #include "python_kernels/routed.h"
 #include "runtime/generator.h"
 #include "runtime/graphs.h"
@@ -149,6 +150,8 @@ void register_library() {
   register_graphs(library);
   register_memory_sharing(library);
   register_operator_times(library);
+  // The table of operators' traits, for the test that each entry names operators of the torch that is there.
+  library.def("operator_particulars() -> Dict(str, str[])", &listed_particulars);
   library.def("host_memory_stats() -> Dict(str, int)", &host_memory_stats);
   library.def("reset_peak_host_memory_stats() -> ()", [] { at::getHostAllocator(kFlagos)->reset_peak_stats(); });
   library.def(

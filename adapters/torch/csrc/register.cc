@@ -6,12 +6,12 @@
 
 #include <algorithm>
 #include <cstring>
-#include <unordered_set>
 
 #include "accelerator_graphs.h"
 #include "aten/boxed.h"
 #include "aten/register.h"
 #include "aten/traced.h"
+#include "aten/traits.h"
 #include "cuda/register.h"
 #include "flagos_vendor.h"
 #include "host/register.h"
@@ -62,59 +62,6 @@ const char* why_not_natively(size_t index) {
   return why_not != nullptr ? why_not->c_str() : nullptr;
 }
 
-// Composites that must get the flagos tensors themselves, because they ask for devices, only make views, or read the
-// sizes of a tensor on whatever device.
-const std::unordered_set<std::string>& left_to_torch() {
-  static const std::unordered_set<std::string> names = {
-      "aten::_to_copy",
-      "aten::_to_copy.out",
-      "aten::empty_like",
-      "aten::new_empty",
-      "aten::new_empty_strided",
-      "aten::is_pinned",
-      "aten::_pin_memory",
-      "aten::_pin_memory.out",
-      "aten::_pack_padded_sequence",
-      "aten::_nested_tensor_from_tensor_list",
-      "aten::is_same_size",
-      "aten::_has_same_storage_numel",
-      "aten::_new_zeros_with_same_feature_meta",
-      "aten::_new_zeros_with_same_feature_meta.out",
-      "aten::resize_as",
-      "aten::resize_as.out",
-      "aten::resize_as_",
-  };
-  return names;
-}
-
-const std::unordered_set<std::string>& composites_by_device() {
-  static const std::unordered_set<std::string> names = {
-      "aten::addr_",
-      "aten::conj_physical_",
-      "aten::convolution",
-      "aten::convolution.out",
-      "aten::convolution_backward",
-      "aten::convolution_backward.out",
-      "aten::_convolution",
-      "aten::_convolution.out",
-      "aten::ldexp.Tensor",
-      "aten::ldexp_",
-      "aten::ldexp.out",
-      "aten::mode.values",
-  };
-  return names;
-}
-
-// Composites for which the CPU has a kernel of its own besides, and of which torch makes views and a copy.
-const std::unordered_set<std::string>& composites_of_views() {
-  static const std::unordered_set<std::string> names = {
-      "aten::narrow_copy",
-      "aten::pixel_shuffle",
-      "aten::pixel_unshuffle",
-  };
-  return names;
-}
-
 bool is_view(const c10::FunctionSchema& schema) {
   for (const auto& result : schema.returns()) {
     if (result.alias_info() != nullptr && !result.alias_info()->isWrite()) {
@@ -137,8 +84,8 @@ bool writes_a_list(const c10::FunctionSchema& schema) {
 // Whether the boxed kernel has a native kernel to redispatch to: one of the key's own, or, for dense tensors, a
 // composite that is not CompositeImplicit. Composites that make views or fill lists of outputs must get the flagos
 // tensors, to do their bookkeeping (aliasing, versions) on them.
-bool has_native_kernel(const c10::OperatorHandle& op, const std::string& name, c10::DispatchKey native_key) {
-  if (native->by_copies && native_key == native->dense && composites_of_views().count(name) != 0) {
+bool has_native_kernel(const c10::OperatorHandle& op, const Particulars& particulars, c10::DispatchKey native_key) {
+  if (native->by_copies && native_key == native->dense && particulars.has(kMadeOfViews)) {
     return false;
   }
   if (op.hasKernelForDispatchKey(native_key)) {
@@ -146,15 +93,14 @@ bool has_native_kernel(const c10::OperatorHandle& op, const std::string& name, c
   }
   // On copies composites are left to torch, so that what they consist of reaches the library's kernels, but for those
   // that the library serves as a whole and those that ask which device a tensor is on.
-  if (native->by_copies && composites_by_device().count(name) == 0 && why_not_by_library(op) != nullptr) {
+  if (native->by_copies && !particulars.has(kAsksForDevice) && why_not_by_library(op) != nullptr) {
     return false;
   }
-  if (native_key != native->dense || left_to_torch().count(name) != 0 || is_view(op.schema()) ||
+  if (native_key != native->dense || particulars.has(kLeftToTorch) || is_view(op.schema()) ||
       op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd)) {
     return false;
   }
-  if (writes_a_list(op.schema()) && name.rfind("aten::_foreach_", 0) != 0 && name.rfind("aten::_fused_", 0) != 0 &&
-      name.rfind("aten::_amp_", 0) != 0) {
+  if (writes_a_list(op.schema()) && !particulars.has(kWritesLists)) {
     return false;
   }
   return has_kernel(op, native_key);
@@ -168,6 +114,7 @@ bool is_torchs(const c10::OperatorName& name) {
 struct Operator {
   c10::OperatorHandle handle;
   std::string name; // with its namespace and overload
+  const Particulars& particulars;
 };
 
 // The operators of the namespaces that are served, by torch's own order.
@@ -180,7 +127,9 @@ const std::vector<Operator>& torch_operators() {
         continue;
       }
       if (const auto handle = dispatcher.findSchema(name)) {
-        found->push_back({*handle, c10::toString(name)});
+        std::string full = c10::toString(name);
+        const Particulars& particulars = particulars_of(full);
+        found->push_back({*handle, std::move(full), particulars});
       }
     }
     return found;
@@ -190,11 +139,11 @@ const std::vector<Operator>& torch_operators() {
 
 // As torch::Library::impl for one name after the other, which would parse each of two thousand names: a fifth of the
 // time that registering took.
-void implement(const Operator& op, c10::DispatchKey key, c10::KernelFunction kernel) {
+void implement(const c10::OperatorHandle& op, c10::DispatchKey key, c10::KernelFunction kernel) {
   static auto* kept = new std::vector<c10::RegistrationHandleRAII>; // for the life of the process
   kept->push_back(
       c10::Dispatcher::singleton().registerImpl(
-          op.handle.operator_name(), key, std::move(kernel), std::nullopt, nullptr, "registered by torch_fl"));
+          op.operator_name(), key, std::move(kernel), std::nullopt, nullptr, "registered by torch_fl"));
 }
 
 // Registers the boxed kernel for every operator of a namespace that `native_key` serves and that has no kernel yet.
@@ -202,11 +151,11 @@ void register_boxed(const std::string& name_space, c10::DispatchKey key, c10::Di
   std::vector<std::string>& registered = registered_ops();
   for (const Operator& op : torch_operators()) {
     if (op.name.compare(0, name_space.size() + 2, name_space + "::") != 0 || op.handle.hasKernelForDispatchKey(key) ||
-        !has_native_kernel(op.handle, op.name, native_key)) {
+        !has_native_kernel(op.handle, op.particulars, native_key)) {
       continue;
     }
     implement(
-        op,
+        op.handle,
         key,
         native->by_copies ? library_kernel(op.handle, native_key)
                           : c10::KernelFunction::makeFromBoxedFunctor(
@@ -267,10 +216,7 @@ void register_fallback() {
     const auto op = dispatcher.findSchema(name);
     if (op.has_value() && op->hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd) &&
         !op->hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1)) {
-      implement(
-          {*op, c10::toString(name)},
-          c10::DispatchKey::PrivateUse1,
-          c10::KernelFunction::makeFromBoxedFunction<&boxed_fallback>());
+      implement(*op, c10::DispatchKey::PrivateUse1, c10::KernelFunction::makeFromBoxedFunction<&boxed_fallback>());
     }
   }
 }
@@ -366,7 +312,7 @@ void flagos_shim_each_op(FlagosVisitOp visit, void* context) {
 }
 
 void flagos_shim_each_composite(FlagosVisitComposite visit, void* context) {
-  for (const auto& [op, name] : flagos::torch_operators()) {
+  for (const auto& [op, name, particulars] : flagos::torch_operators()) {
     if (!op.hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1) &&
         flagos::has_kernel(op, c10::DispatchKey::CompositeImplicitAutograd)) {
       visit(name.c_str(), context);

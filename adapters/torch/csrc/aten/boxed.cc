@@ -7,7 +7,6 @@
 #include <memory>
 #include <mutex>
 #include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
 #include "aten/below_functionality.h"
@@ -19,73 +18,6 @@ namespace flagos {
 
 namespace {
 
-// Arguments that may be CPU tensors beside flagos ones, as on any accelerator. Indices, which are lists of optional
-// tensors, may be anyway.
-const std::unordered_map<std::string, std::vector<std::string>>& cpu_arguments() {
-  static const std::unordered_map<std::string, std::vector<std::string>> names = {
-      {"aten::_ctc_loss.Tensor", {"input_lengths", "target_lengths"}},
-      {"aten::_ctc_loss.Tensor_out", {"input_lengths", "target_lengths"}},
-      {"aten::_ctc_loss_backward.Tensor", {"input_lengths", "target_lengths"}},
-      {"aten::_foreach_addcdiv.Tensor", {"scalars"}},
-      {"aten::_foreach_addcdiv_.Tensor", {"scalars"}},
-      {"aten::_foreach_addcmul.Tensor", {"scalars"}},
-      {"aten::_foreach_addcmul_.Tensor", {"scalars"}},
-      {"aten::_foreach_copy_", {"self", "src"}},
-      {"aten::_foreach_copy", {"self", "src"}},
-      {"aten::_nested_from_padded", {"cpu_nested_shape_example"}},
-      {"aten::_nested_from_padded.out", {"cpu_nested_shape_example"}},
-      {"aten::_nested_view_from_buffer", {"nested_size", "nested_strides", "offsets"}},
-      {"aten::_nested_view_from_buffer_copy", {"nested_size", "nested_strides", "offsets"}},
-      {"aten::_nested_view_from_buffer_copy.out", {"nested_size", "nested_strides", "offsets"}},
-  };
-  return names;
-}
-
-// Arguments that are written although the schema does not say so.
-const std::unordered_map<std::string, std::vector<std::string>>& silent_writes() {
-  static const std::unordered_map<std::string, std::vector<std::string>> names = {
-      {"aten::native_batch_norm", {"running_mean", "running_var"}},
-      {"aten::native_batch_norm.out", {"running_mean", "running_var"}},
-      {"aten::batch_norm_update_stats", {"running_mean", "running_var"}},
-      {"quantized::conv2d_add", {"qaccum"}},
-      {"quantized::conv2d_add_relu", {"qaccum"}},
-      {"quantized::relu6", {"qx"}}, // if `inplace`
-  };
-  return names;
-}
-
-// Operators of sparse, quantized and nested tensors that look at parts and sizes only.
-bool is_metadata_only(const std::string& name) {
-  static const std::unordered_set<std::string> names = {
-      "aten::_indices",     "aten::_values",      "aten::indices",       "aten::values",
-      "aten::crow_indices", "aten::col_indices",  "aten::ccol_indices",  "aten::row_indices",
-      "aten::_nnz",         "aten::_dimI",        "aten::_dimV",         "aten::sparse_dim",
-      "aten::dense_dim",    "aten::is_coalesced", "aten::_coalesced_",   "aten::alias",
-      "aten::detach",       "aten::as_strided",   "aten::view",          "aten::squeeze",
-      "aten::squeeze.dim",  "aten::squeeze.dims", "aten::transpose.int", "aten::_nested_view_from_buffer",
-  };
-  return names.count(name) != 0;
-}
-
-// Composites that make a tensor by the shape, dtype and device of another.
-bool is_made_by_shape(const std::string& name) {
-  static const std::unordered_set<std::string> names = {
-      "aten::zeros_like",
-      "aten::ones_like",
-      "aten::full_like",
-      "aten::rand_like",
-      "aten::rand_like.generator",
-      "aten::randn_like",
-      "aten::randn_like.generator",
-      "aten::randint_like",
-      "aten::randint_like.low_dtype",
-      "aten::new_zeros",
-      "aten::new_ones",
-      "aten::new_full",
-  };
-  return names.count(name) != 0;
-}
-
 // A FakeTensor outside of its mode: it says that it is on flagos, and its memory is on meta.
 bool is_fake(const c10::IValue& value) {
   if (!value.isTensor()) {
@@ -94,23 +26,6 @@ bool is_fake(const c10::IValue& value) {
   const at::Tensor& tensor = value.toTensor();
   return tensor.defined() && tensor.key_set().has(c10::DispatchKey::Python) && tensor.has_storage() &&
       tensor.storage().device_type() == c10::DeviceType::Meta;
-}
-
-// Bit i: the table names argument i of the operator.
-uint64_t argument_bits(
-    const std::unordered_map<std::string, std::vector<std::string>>& table,
-    const c10::OperatorHandle& op,
-    const std::string& name) {
-  const auto found = table.find(name);
-  uint64_t bits = 0;
-  if (found != table.end()) {
-    for (const std::string& argument : found->second) {
-      const auto index = op.schema().argumentIndexWithName(argument);
-      TORCH_INTERNAL_ASSERT(index.has_value(), name, " has no argument ", argument);
-      bits |= uint64_t(1) << static_cast<unsigned>(*index);
-    }
-  }
-  return bits;
 }
 
 struct Binding {
@@ -478,35 +393,6 @@ class Call final : public StorageSource {
 
 } // namespace
 
-// Whether torch raises the version counters of what the operator writes in no kernel of its own. It does not for lists,
-// nor for composites that copy into `out`: there the copy would count, but here it runs below the counting.
-static bool leaves_versions_to_kernel(const c10::OperatorHandle& op, const std::string& name) {
-  if (name.rfind("aten::_foreach_", 0) == 0) {
-    return true;
-  }
-  return name.rfind("aten::", 0) == 0 && op.schema().is_mutable() && name != "aten::detach_" &&
-      op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd) &&
-      !op.hasKernelForDispatchKey(native->dense) && !op.hasKernelForDispatchKey(c10::DispatchKey::ADInplaceOrView);
-}
-
-Traits traits_of(const c10::OperatorHandle& op) {
-  const std::string name = c10::toString(op.operator_name());
-  // Only of a copy must be known that it was written.
-  uint64_t writes = native->by_copies ? argument_bits(silent_writes(), op, name) : 0;
-  const auto& arguments = op.schema().arguments();
-  for (size_t i = 0; i < arguments.size(); ++i) {
-    const c10::AliasInfo* alias = arguments[i].alias_info();
-    writes |= static_cast<uint64_t>(alias != nullptr && alias->isWrite()) << i;
-  }
-  // _cudnn_rnn_flatten_weight gives its arguments another storage, which its schema does not say.
-  return {
-      writes != 0 || name == "aten::_cudnn_rnn_flatten_weight",
-      writes,
-      argument_bits(cpu_arguments(), op, name),
-      leaves_versions_to_kernel(op, name),
-      is_metadata_only(name)};
-}
-
 void serve(
     const c10::OperatorHandle& op,
     torch::jit::Stack* stack,
@@ -576,8 +462,8 @@ BoxedKernel::BoxedKernel(const c10::OperatorHandle& op, c10::DispatchKeySet nati
       slot_(op_slot(name_)),
       native_keys_(native_keys),
       traits_(traits_of(op)),
-      made_by_shape_(is_made_by_shape(name_)),
-      takes_mixed_lists_(takes_mixed_lists(name_)) {}
+      made_by_shape_(particulars_of(name_).has(kMadeByShape)),
+      takes_mixed_lists_(particulars_of(name_).has(kTakesMixedLists)) {}
 
 namespace {
 

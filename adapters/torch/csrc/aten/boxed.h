@@ -8,32 +8,17 @@
 
 #include <optional>
 #include <string>
-#include <string_view>
 
 #include "aten/route.h"
+#include "aten/traits.h"
 
 namespace flagos {
-
-// Properties of an operator that follow from its schema and from torch's conventions.
-struct Traits {
-  bool mutates;           // some argument is written
-  uint64_t writes;        // bit i: argument i is written
-  uint64_t cpu_arguments; // bit i: argument i may be a CPU tensor beside flagos ones
-  bool counts_versions;   // the kernel, not torch, raises the version counters of written arguments
-  bool metadata_only;     // the kernel looks at no element
-};
 
 // Redispatching to this key runs torch's composite, since nobody registers kernels under it.
 constexpr c10::DispatchKeySet kComposite(c10::DispatchKey::AutogradLazy);
 
 // torch's kernel for the CPU of an operator on lists calls another operator for each tensor, wherever that is.
 constexpr c10::DispatchKeySet kTensorByTensor(c10::DispatchKey::CPU);
-
-// Whether an operator takes lists whose tensors may be on several devices.
-constexpr bool takes_mixed_lists(std::string_view name) {
-  return name.starts_with("aten::_foreach_") &&
-      !name.starts_with("aten::_foreach_copy"); // which copies between devices
-}
 
 // Compares the devices of tensors with that of the first.
 class FirstDevice {
@@ -61,8 +46,6 @@ inline std::optional<c10::OperatorHandle> find_operator(const std::string& name)
 
 // Throws torch's own error about a write to an inference tensor outside inference mode.
 void check_writable(const c10::TensorImpl* tensor);
-
-Traits traits_of(const c10::OperatorHandle& op);
 
 // Replaces the flagos arguments on the stack by their aliases, calls `run` on the stack, below autograd, and turns the
 // native results that it leaves there into flagos tensors. With `shows_requires_grad` aliases tell whether their

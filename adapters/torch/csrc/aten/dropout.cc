@@ -34,7 +34,7 @@ at::Tensor dropout(const at::Tensor& input, double p, bool train) {
 } // namespace
 
 void register_dropout(Registrar& registrar) {
-  fused_slot = op_slot("aten::native_dropout");
+  fused_slot = op_slot(at::_ops::native_dropout::name);
   registrar.composite<at::_ops::dropout>(TORCH_FN(dropout));
 }
 

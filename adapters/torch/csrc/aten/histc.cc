@@ -74,11 +74,9 @@ histc_out(const at::Tensor& self, int64_t bins, const at::Scalar& min, const at:
 
 } // namespace
 
-bool count_copies(const std::string& op, torch::jit::Stack* arguments) {
-  const bool into = op == "aten::histc.out";
-  const size_t count_of_arguments = into ? 5 : 4;
-  if ((!into && op != "aten::histc") ||
-      !is_of_integers(torch::jit::peek(*arguments, 0, count_of_arguments).toTensor())) {
+bool count_copies(size_t count_of_arguments, torch::jit::Stack* arguments) {
+  const bool into = count_of_arguments == 5; // with `out`
+  if (!is_of_integers(torch::jit::peek(*arguments, 0, count_of_arguments).toTensor())) {
     return false;
   }
   const auto argument = [&](size_t place) { return torch::jit::peek(*arguments, place, count_of_arguments); };

@@ -19,8 +19,9 @@ void register_rnn(Registrar& registrar);
 // Likewise: operators of which torch has kernels for accelerators only.
 void register_histc(Registrar& registrar);
 
-// Serves histc of integers on copies that are on the CPU, whose own kernel takes none; false for all other calls.
-bool count_copies(const std::string& op, torch::jit::Stack* arguments);
+// Serves a call of histc or histc.out on copies that are on the CPU, whose own kernel takes no integers; false for a
+// call of which that kernel computes the result.
+bool count_copies(size_t count_of_arguments, torch::jit::Stack* arguments);
 void register_sync_batch_norm(Registrar& registrar);
 
 void register_typed_pointwise(Registrar& registrar);

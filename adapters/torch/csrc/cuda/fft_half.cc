@@ -4,8 +4,6 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/GradMode.h>
 
-#include <unordered_set>
-
 #include "aten/alias.h"
 #include "aten/boxed.h"
 #include "cuda/to.h"
@@ -56,19 +54,12 @@ void fft(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, torch::jit
   }
 }
 
-// Whether the operator is a transform. The others of the family move or make numbers.
-bool is_transform(const c10::OperatorName& name) {
-  static const std::unordered_set<std::string> others = {
-      "aten::fft_fftfreq", "aten::fft_rfftfreq", "aten::fft_fftshift", "aten::fft_ifftshift"};
-  return name.name.rfind("aten::fft_", 0) == 0 && others.count(name.name) == 0;
-}
-
 } // namespace
 
 void register_fft_half(Registrar& registrar) {
   for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames()) {
     const auto op = c10::Dispatcher::singleton().findSchema(name);
-    if (!op.has_value() || !is_transform(name)) {
+    if (!op.has_value() || !particulars_of(c10::toString(name)).has(kTransform)) {
       continue;
     }
     for (torch::Library* where : {&registrar.library(), &registrar.autograd()}) {

@@ -44,7 +44,7 @@ void register_autocast() {
 #define FLAGOS_PROMOTE(...) KERNEL_PRIVATEUSEONE(__VA_ARGS__, promote)
   AT_FORALL_PROMOTE(FLAGOS_PROMOTE)
 #undef FLAGOS_PROMOTE
-  m.impl(TORCH_SELECTIVE_NAME("aten::binary_cross_entropy"), TORCH_FN(binary_cross_entropy));
+  m.impl(TORCH_SELECTIVE_NAME("binary_cross_entropy"), TORCH_FN(binary_cross_entropy));
 }
 
 } // namespace flagos

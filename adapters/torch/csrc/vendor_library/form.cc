@@ -180,12 +180,13 @@ std::optional<Form> form_of(const c10::OperatorHandle& op, std::string& why_not)
   for (size_t i = 0; i < count; ++i) {
     form.arguments.push_back(kind_of(schema.arguments()[i]));
   }
-  // The CPU's fused attention, which has no dropout, has the tag without drawing numbers.
-  form.random = op.hasTag(at::Tag::nondeterministic_seeded) &&
-      base.rfind("aten::_scaled_dot_product_flash_attention_for_cpu", 0) != 0;
+  form.random = op.hasTag(at::Tag::nondeterministic_seeded) && !particulars_of(base).has(kDrawsNothing);
   form.pointwise =
       op.hasTag(at::Tag::pointwise) || (form.functional.has_value() && form.functional->hasTag(at::Tag::pointwise));
   form.has_tensors = has_tensors(schema, schema.arguments().size());
+  if (form.functional.has_value()) {
+    form.particulars = &particulars_of(c10::toString(form.functional->operator_name()));
+  }
   return form;
 }
 
@@ -221,6 +222,7 @@ std::optional<Form> find_kernel(
   const bool writes = form->in_place || !form->functional.has_value();
   if (writes && find(kernels, c10::toString(op.operator_name()), kernel, why_not)) {
     form->functional.reset();
+    form->particulars = nullptr;
     return form;
   }
   return std::nullopt;

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "aten/traits.h"
 #include "flagos_kernels.h"
 
 namespace flagos {
@@ -19,6 +20,8 @@ struct Form {
   std::string name; // of the operator that is called
   // The operator whose results have the shapes and dtypes of the outputs; none if the outputs are given.
   std::optional<c10::OperatorHandle> functional;
+  // The functional operator's entry in the table of traits.
+  const Particulars* particulars = nullptr;
   // Of the leading arguments that the kernel gets; `out` arguments follow them.
   std::vector<ArgumentKind> arguments;
   // Of each result the argument that it is written to, or -1 for a new tensor.

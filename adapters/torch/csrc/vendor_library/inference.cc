@@ -149,9 +149,11 @@ Results different_elements(const at::Tensor& self, bool inverse, bool counts) {
 }
 
 // In evaluation batch norm saves nothing, which torch's meta kernel does not know.
-void settle_batch_norm(const std::string& name, const torch::jit::Stack& arguments, size_t first, Results& results) {
-  const bool with_statistics = name == "aten::native_batch_norm" || name == "aten::_native_batch_norm_legit";
-  if (with_statistics && results.size() == 3 && !arguments[first + 5].toBool()) {
+void settle_batch_norm(const Form& form, const torch::jit::Stack& arguments, size_t first, Results& results) {
+  if (!form.particulars->has(kSavesInTraining) || results.size() != 3) {
+    return;
+  }
+  if (!arguments[first + place_of("training", form.functional->schema())].toBool()) {
     for (size_t i = 1; i < 3; ++i) {
       results[i].sizes = {0};
       results[i].strides = {1};
@@ -159,35 +161,26 @@ void settle_batch_norm(const std::string& name, const torch::jit::Stack& argumen
   }
 }
 
-using Bound = Results (*)(const torch::jit::Stack& arguments, size_t first);
+// Whether the sizes of the results depend on elements: a kernel gets the most that there can be and tells what it
+// wrote.
+bool depends_on_elements(const Form& form) {
+  return (form.particulars->traits & (kFindsPlaces | kSelectsElements | kFindsDifferent)) != 0;
+}
 
-// Operators whose results' sizes depend on elements: a kernel gets the most that there can be and tells what it wrote.
-Bound bound_of(const std::string& name) {
-  static const std::unordered_map<std::string, Bound> bounds{
-      {"aten::nonzero",
-       [](const torch::jit::Stack& arguments, size_t first) {
-         const at::Tensor& self = arguments[first].toTensor();
-         return Results{at_most(self.numel(), at::kLong, self.dim())};
-       }},
-      {"aten::masked_select",
-       [](const torch::jit::Stack& arguments, size_t first) {
-         const at::Tensor& self = arguments[first].toTensor();
-         const auto sizes = at::infer_size(self.sizes(), arguments[first + 1].toTensor().sizes());
-         return Results{at_most(c10::multiply_integers(sizes), self.scalar_type())};
-       }},
-      {"aten::_unique2",
-       [](const torch::jit::Stack& arguments, size_t first) {
-         return different_elements(
-             arguments[first].toTensor(), arguments[first + 2].toBool(), arguments[first + 3].toBool());
-       }},
-      {"aten::unique_consecutive",
-       [](const torch::jit::Stack& arguments, size_t first) {
-         return different_elements(
-             arguments[first].toTensor(), arguments[first + 1].toBool(), arguments[first + 2].toBool());
-       }},
+// The most that there can be of such results.
+Results bound_of(const Form& form, const torch::jit::Stack& arguments, size_t first) {
+  const at::Tensor& self = arguments[first].toTensor();
+  const auto argument = [&](std::string_view name) -> const c10::IValue& {
+    return arguments[first + place_of(name, form.functional->schema())];
   };
-  const auto found = bounds.find(name);
-  return found == bounds.end() ? nullptr : found->second;
+  if (form.particulars->has(kFindsPlaces)) {
+    return {at_most(self.numel(), at::kLong, self.dim())};
+  }
+  if (form.particulars->has(kSelectsElements)) {
+    const auto sizes = at::infer_size(self.sizes(), argument("mask").toTensor().sizes());
+    return {at_most(c10::multiply_integers(sizes), self.scalar_type())};
+  }
+  return different_elements(self, argument("return_inverse").toBool(), argument("return_counts").toBool());
 }
 
 template <class Map>
@@ -285,13 +278,13 @@ bool Inference::results(
       return true;
     }
   }
-  if (const Bound bound = bound_of(c10::toString(form.functional->operator_name()))) {
+  if (depends_on_elements(form)) {
     if (std::any_of(form.results.begin(), form.results.end(), [](int place) { return place >= 0; })) {
       why_not = "the size of the tensor to write to depends on elements";
       return false;
     }
     try {
-      results = bound(stack, first);
+      results = bound_of(form, stack, first);
     } catch (const std::exception&) { // the CPU's kernel tells what is wrong with the call
       why_not = "the arguments do not fit each other";
       return false;
@@ -301,7 +294,7 @@ bool Inference::results(
   if (!infer(form, stack, first, results, why_not)) {
     return false;
   }
-  settle_batch_norm(c10::toString(form.functional->operator_name()), stack, first, results);
+  settle_batch_norm(form, stack, first, results);
   Result expected{};
   const bool obeys = ruled && results[0].is_defined && broadcast(call, expected) &&
       expected.sizes == results[0].sizes && expected.strides == results[0].strides;

@@ -15,9 +15,9 @@
 #include "aten/traced.h"
 #include "runtime/allocator.h"
 #include "vendor_library/call.h"
+#include "vendor_library/cpu_form.h"
 #include "vendor_library/inference.h"
 #include "vendor_library/register.h"
-#include "vendor_library/statistics.h"
 
 namespace flagos {
 
@@ -30,17 +30,17 @@ const FlagosKernels* library_kernels() {
 
 // A kernel of the library with all that is known of its operator.
 struct Kernel {
+  explicit Kernel(const c10::OperatorHandle& op)
+      : particulars(particulars_of(c10::toString(op.operator_name()))), cpu_form(op) {}
+
   const FlagosKernel* kernel = nullptr; // null where the library does not serve the operator
   Form form;
   std::string why_not;
-  bool takes_indices = false;
+  const Particulars& particulars;
+  bool takes_indices = particulars.has(kTakesIndices);
+  CpuForm cpu_form;
   Inference inference;
 };
-
-bool takes_indices(const std::string& name) {
-  return name.rfind("aten::index.Tensor", 0) == 0 || name.rfind("aten::index_put", 0) == 0 ||
-      name.rfind("aten::_index_put_impl_", 0) == 0 || name.rfind("aten::_unsafe_index", 0) == 0;
-}
 
 // The kernels of operators by name, for the life of the process. Filled when the device is registered, and by operators
 // that are registered later.
@@ -49,12 +49,11 @@ Kernel& kernel_of(const c10::OperatorHandle& op) {
   static auto* kernels = new std::unordered_map<std::string, Kernel>;
   const std::string name = c10::toString(op.operator_name());
   const std::lock_guard<std::mutex> lock(mutex);
-  const auto [place, fresh] = kernels->try_emplace(name);
+  const auto [place, fresh] = kernels->try_emplace(name, op);
   Kernel& kernel = place->second;
   if (fresh) {
     if (auto form = find_kernel(op, library_kernels(), &kernel.kernel, kernel.why_not)) {
       kernel.form = std::move(*form);
-      kernel.takes_indices = takes_indices(name);
     } else {
       kernel.kernel = nullptr;
     }
@@ -479,6 +478,7 @@ void call_cpu(
     c10::DispatchKeySet native_keys,
     torch::jit::Stack* stack,
     const Traits& traits,
+    const Kernel& kernel,
     const std::string& name,
     const std::string& why) {
   if (!traits.metadata_only) {
@@ -493,11 +493,11 @@ void call_cpu(
         if (!traits.metadata_only) {
           check(core->op_record_fallback(name.c_str(), why.c_str()));
         }
-        if (count_copies(name, copies)) {
+        if (C10_UNLIKELY(kernel.particulars.has(kCountsIntegers)) &&
+            count_copies(op.schema().arguments().size(), copies)) {
           return;
         }
-        match_statistics(name, copies);
-        match_masks(name, copies);
+        kernel.cpu_form.match(copies);
         op.redispatchBoxed(native_keys, copies);
       },
       shows_requires_grad);
@@ -505,7 +505,7 @@ void call_cpu(
 
 // Whether a call that the library declines is computed by torch of other operators, for dense tensors.
 bool left_to_composite(const c10::OperatorHandle& op, c10::DispatchKey native_key) {
-  return native_key == native->dense && c10::toString(op.operator_name()).rfind("aten::_foreach_", 0) == 0 &&
+  return native_key == native->dense && particulars_of(c10::toString(op.operator_name())).has(kServedByTensor) &&
       !op.hasKernelForDispatchKey(native_key) && has_kernel(op, native_key);
 }
 
@@ -519,7 +519,7 @@ class LibraryKernel final : public c10::OperatorKernel {
         kernel_(kernel_of(op)),
         num_arguments_(op.schema().arguments().size()),
         composite_(left_to_composite(op, native_key)),
-        traced_inside_(is_traced_inside(name_)) {}
+        traced_inside_(kernel_.particulars.has(kTracedInside)) {}
 
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, torch::jit::Stack* stack) {
     __atomic_fetch_add(&slot_->calls, 1, __ATOMIC_RELAXED);
@@ -548,7 +548,7 @@ class LibraryKernel final : public c10::OperatorKernel {
       return;
     }
     log("cpu");
-    call_cpu(op, native_keys_, stack, traits_, name_, why_not);
+    call_cpu(op, native_keys_, stack, traits_, kernel_, name_, why_not);
   }
 
  private:
@@ -606,11 +606,11 @@ void serve_by_library(const c10::OperatorHandle& op, torch::jit::Stack* stack, c
       call_library(kernel, stack, op.schema().arguments().size(), traits.counts_versions, why_not)) {
     return;
   }
-  call_cpu(op, native->keys, stack, traits, c10::toString(op.operator_name()), why_not);
+  call_cpu(op, native->keys, stack, traits, kernel, c10::toString(op.operator_name()), why_not);
 }
 
 bool copy_by_library(const at::Tensor& to, const at::Tensor& from, std::string& why_not) {
-  static Kernel& kernel = kernel_of(*find_operator("aten::copy_"));
+  static Kernel& kernel = kernel_of(*find_operator(at::_ops::copy_::name));
   if (kernel.kernel == nullptr) {
     why_not = kernel.why_not;
     return false;

@@ -113,7 +113,7 @@ class LibraryNative final : public Native {
     try {
       copy_any(to, from, non_blocking);
     } catch (c10::Error& error) {
-      name_while_capturing(error, "aten::copy_");
+      name_while_capturing(error, at::_ops::copy_::name);
       throw;
     }
   }
@@ -177,8 +177,8 @@ class LibraryNative final : public Native {
     } else {
       declined = "the tensors are on two devices";
     }
-    refuse_while_capturing("aten::copy_", declined);
-    check(core->op_record_fallback("aten::copy_", declined.c_str()));
+    refuse_while_capturing(at::_ops::copy_::name, declined);
+    check(core->op_record_fallback(at::_ops::copy_::name, declined.c_str()));
     copy_on_host(to, from);
   }
 

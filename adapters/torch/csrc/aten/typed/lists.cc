@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Typed kernels of what optimizers, gradient clipping and gradient scaling call on lists.
-#include <string_view>
-
 #include "aten/typed/typed.h"
 
 namespace flagos {
 
 namespace {
 
-// Whether the kernel, not torch, counts the writes: see `Traits::counts_versions`.
+// Whether the kernel, not torch, counts the writes.
 template <class Op>
-constexpr bool kCountsVersions = std::string_view(Op::name).starts_with("aten::_foreach_");
+constexpr bool kCountsWrites = particulars_of(Op::name).has(flagos::kCountsVersions);
 
 // A list that an operator writes.
 template <bool kCounts>
@@ -81,7 +79,7 @@ struct TypedLists<Op, kWritten, void(Arguments...)> {
 
  private:
   template <size_t kPlace, class T>
-  using Converted = std::conditional_t<(kPlace < kWritten), WrittenList<kCountsVersions<Op>>, Argument<T>>;
+  using Converted = std::conditional_t<(kPlace < kWritten), WrittenList<kCountsWrites<Op>>, Argument<T>>;
 
   template <size_t... I>
   static void convert(std::index_sequence<I...> /*places*/, Arguments... arguments) {

@@ -273,7 +273,7 @@ inline bool differs(FirstDevice& first, const at::TensorList& list) {
 // Whether the lists among an operator's arguments have tensors on several devices, and the operator takes that.
 template <class Op, class... Arguments>
 bool has_mixed_lists(const Arguments&... arguments) {
-  if constexpr (takes_mixed_lists(Op::name)) {
+  if constexpr (particulars_of(Op::name).has(kTakesMixedLists)) {
     FirstDevice first;
     return (differs(first, arguments) || ...);
   }
@@ -286,7 +286,7 @@ struct Typed;
 template <class Op, class Result, class... Arguments>
 struct Typed<Op, Result(Arguments...)> {
   static Result call(Arguments... arguments) {
-    if constexpr (is_traced_inside(Op::name)) {
+    if constexpr (particulars_of(Op::name).has(kTracedInside)) {
       if (C10_UNLIKELY(is_tracing())) {
         return Op::redispatch(native->keys, arguments...); // torch's composite, on the tensors themselves
       }
