@@ -75,95 +75,119 @@ impl Steps<'_> {
     /// The buffers of the call are valid for its counts.
     unsafe fn all_reduce(&mut self) -> Result<()> {
         let call = self.call;
-        let (send, recv) = (call.send[0], call.recv[0]);
         let wanted = call.kind == Kind::AllReduce || call.root == Some(self.mine());
         let total = call.bytes();
-        if total * (self.member.size - 1) <= ONE_STEP_BYTES
-            && total <= self.member.segment.window_bytes()
-        {
-            let window = self.begin()?;
-            // SAFETY: it fits into the window; the call's buffers hold `total` bytes.
-            unsafe { copy(send, window, total) };
-            self.publish();
-            self.all_arrived()?;
-            if wanted {
-                let inputs = self.inputs(send, 0);
-                // SAFETY: every input holds `count` elements; windows are aligned, and torch's memory is.
-                unsafe {
-                    reduce(
-                        call.reduce,
-                        call.dtype,
-                        &self.factors,
-                        &inputs,
-                        call.count,
-                        recv,
-                        None,
-                    )
-                };
-            }
-            return Ok(());
+        let in_one_step = total * (self.member.size - 1) <= ONE_STEP_BYTES
+            && total <= self.member.segment.window_bytes();
+        if in_one_step {
+            // SAFETY: the caller's promise; the data fits into the window.
+            return unsafe { self.all_reduce_whole(wanted) };
         }
-
-        // Every rank reduces one part of a chunk, then reads the parts that the others reduced.
         let part = self.part();
         let mut start = 0;
         while start < total {
             let chunk = (part * self.member.size).min(total - start);
-            let range = |rank: usize| {
-                let from = (rank * part).min(chunk);
-                (from, ((rank + 1) * part).min(chunk) - from)
-            };
-            let window = self.begin()?;
-            for other in self.member.others() {
-                let (from, bytes) = range(other);
-                // SAFETY: within the chunk, which is within the buffer and no longer than the window.
-                unsafe { copy(send.add(start + from), window.add(from), bytes) };
-            }
-            self.publish();
-            self.all_arrived()?;
-
-            let (from, bytes) = range(self.mine());
-            // SAFETY: within the buffer.
-            let inputs = self.inputs(unsafe { send.add(start + from) }, from);
-            let window = self.begin()?;
-            let count = bytes / call.dtype.size();
-            // SAFETY: as above; the part fits into the window.
-            unsafe {
-                if wanted {
-                    let out = recv.add(start + from);
-                    reduce(
-                        call.reduce,
-                        call.dtype,
-                        &self.factors,
-                        &inputs,
-                        count,
-                        out,
-                        Some(window),
-                    );
-                } else {
-                    reduce(
-                        call.reduce,
-                        call.dtype,
-                        &self.factors,
-                        &inputs,
-                        count,
-                        window,
-                        None,
-                    );
-                }
-            }
-            self.publish();
-            for other in self.member.others() {
-                let (from, bytes) = range(other);
-                let theirs = self.arrived(other)?;
-                if wanted {
-                    // SAFETY: as above.
-                    unsafe { copy(theirs, recv.add(start + from), bytes) };
-                }
-            }
+            // SAFETY: the caller's promise; the chunk is within the buffers.
+            unsafe { self.all_reduce_chunk(wanted, start, chunk, part)? };
             start += chunk;
         }
         Ok(())
+    }
+
+    /// Every rank reduces all elements.
+    ///
+    /// # Safety
+    /// As [`Self::all_reduce`]; the data fits into a window.
+    unsafe fn all_reduce_whole(&mut self, wanted: bool) -> Result<()> {
+        let call = self.call;
+        let window = self.begin()?;
+        // SAFETY: it fits into the window; the call's buffers hold all bytes.
+        unsafe { copy(call.send[0], window, call.bytes()) };
+        self.publish();
+        self.all_arrived()?;
+        if wanted {
+            let inputs = self.inputs(call.send[0], 0);
+            // SAFETY: every input holds `count` elements; windows are aligned, and torch's memory is.
+            unsafe { self.reduce(&inputs, call.count, call.recv[0], None) };
+        }
+        Ok(())
+    }
+
+    /// Every rank reduces one part of the `chunk` bytes from `start` on, then reads the parts that the others reduced.
+    ///
+    /// # Safety
+    /// As [`Self::all_reduce`]; the chunk is within the buffers, and has no more than `part` bytes for each rank.
+    unsafe fn all_reduce_chunk(
+        &mut self,
+        wanted: bool,
+        start: usize,
+        chunk: usize,
+        part: usize,
+    ) -> Result<()> {
+        let call = self.call;
+        let (send, recv) = (call.send[0], call.recv[0]);
+        let range = |rank: usize| {
+            let from = (rank * part).min(chunk);
+            (from, ((rank + 1) * part).min(chunk) - from)
+        };
+        let window = self.begin()?;
+        for other in self.member.others() {
+            let (from, bytes) = range(other);
+            // SAFETY: within the chunk, which is within the buffer and no longer than the window.
+            unsafe { copy(send.add(start + from), window.add(from), bytes) };
+        }
+        self.publish();
+        self.all_arrived()?;
+
+        let (from, bytes) = range(self.mine());
+        // SAFETY: within the buffer.
+        let inputs = self.inputs(unsafe { send.add(start + from) }, from);
+        let window = self.begin()?;
+        let count = bytes / call.dtype.size();
+        // SAFETY: as above; the part fits into the window.
+        unsafe {
+            if wanted {
+                self.reduce(&inputs, count, recv.add(start + from), Some(window));
+            } else {
+                self.reduce(&inputs, count, window, None);
+            }
+        }
+        self.publish();
+        for other in self.member.others() {
+            let (from, bytes) = range(other);
+            let theirs = self.arrived(other)?;
+            if wanted {
+                // SAFETY: as above.
+                unsafe { copy(theirs, recv.add(start + from), bytes) };
+            }
+        }
+        Ok(())
+    }
+
+    /// Reduces by the call's operation.
+    ///
+    /// # Safety
+    /// As [`reduce`].
+    unsafe fn reduce(
+        &self,
+        inputs: &[*const u8],
+        count: usize,
+        out: *mut u8,
+        mirror: Option<*mut u8>,
+    ) {
+        let call = self.call;
+        // SAFETY: the caller's promise.
+        unsafe {
+            reduce(
+                call.reduce,
+                call.dtype,
+                &self.factors,
+                inputs,
+                count,
+                out,
+                mirror,
+            )
+        };
     }
 
     /// # Safety
@@ -312,17 +336,7 @@ impl Steps<'_> {
             let count = bytes / call.dtype.size();
             let out = call.recv[0].wrapping_add(start);
             // SAFETY: every input and the output hold `count` elements.
-            unsafe {
-                reduce(
-                    call.reduce,
-                    call.dtype,
-                    &self.factors,
-                    &inputs,
-                    count,
-                    out,
-                    None,
-                )
-            };
+            unsafe { self.reduce(&inputs, count, out, None) };
             start += bytes;
             if start >= total {
                 break;
