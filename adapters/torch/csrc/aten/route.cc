@@ -15,7 +15,7 @@ void raise_blocked(const char* name) {
 }
 
 bool enter_op_slowly(FlagosOpSlot* slot, const char* name) {
-  const uint32_t route = __atomic_load_n(&slot->route, __ATOMIC_ACQUIRE);
+  const uint32_t route = route_of(slot);
   if (route == FLAGOS_ROUTE_BLOCKED) {
     raise_blocked(name);
   }
@@ -23,9 +23,7 @@ bool enter_op_slowly(FlagosOpSlot* slot, const char* name) {
   if (on_cpu) {
     check(core->op_record_fallback(name, "the plan routes it to the CPU"));
   }
-  if (logs_dispatch(slot)) {
-    core->op_log_dispatch(name, on_cpu ? "cpu" : native->name_in_logs());
-  }
+  log_dispatch(slot, name, on_cpu ? "cpu" : native->name_in_logs());
   return on_cpu;
 }
 

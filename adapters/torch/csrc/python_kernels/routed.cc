@@ -156,7 +156,7 @@ class Routed {
   // Calls that break the implementation's conditions run natively, and so do calls that are not in the pack, unless the
   // implementation serves them.
   void serve_by(const Served& served, const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-    __atomic_fetch_add(&slot_->calls, 1, __ATOMIC_RELAXED);
+    count_call(slot_);
     try {
       // Conditions come before recordings, because they may be newer.
       if (C10_UNLIKELY(served.only.any())) {
@@ -245,9 +245,7 @@ class Routed {
   }
 
   void leave_to_native(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-    if (logs_dispatch(slot_)) {
-      core->op_log_dispatch(name_.c_str(), native->name_in_logs());
-    }
+    log_dispatch(slot_, name_.c_str(), native->name_in_logs());
     native->serve(op, stack, traits_);
   }
 
@@ -277,9 +275,7 @@ class Routed {
       Recorded& recorded,
       const Program& program) {
     const uint64_t replays = recorded.replays.fetch_add(1, std::memory_order_relaxed) + 1;
-    if (logs_dispatch(slot_)) {
-      core->op_log_dispatch(name_.c_str(), served.backend.c_str());
-    }
+    log_dispatch(slot_, name_.c_str(), served.backend.c_str());
     const uint64_t every = verify_every.load(std::memory_order_relaxed);
     if (C10_UNLIKELY(
             every != 0 && replays % every == 0 && !signature.aliased && !native->is_capturing(signature.device))) {

@@ -522,8 +522,8 @@ class LibraryKernel final : public c10::OperatorKernel {
         traced_inside_(kernel_.particulars.has(kTracedInside)) {}
 
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, torch::jit::Stack* stack) {
-    __atomic_fetch_add(&slot_->calls, 1, __ATOMIC_RELAXED);
-    const uint32_t route = __atomic_load_n(&slot_->route, __ATOMIC_ACQUIRE);
+    count_call(slot_);
+    const uint32_t route = route_of(slot_);
     if (C10_UNLIKELY(route == FLAGOS_ROUTE_BLOCKED)) {
       raise_blocked(name_.c_str());
     }
@@ -539,7 +539,7 @@ class LibraryKernel final : public c10::OperatorKernel {
     } else if (C10_UNLIKELY(!native_keys_.has(native->dense))) {
       why_not = "kernels of libraries take dense tensors only";
     } else if (by_library(stack, why_not)) {
-      log(native->name.c_str());
+      log_dispatch(slot_, name_.c_str(), native->name.c_str());
       return;
     }
     if (composite_ && route != FLAGOS_ROUTE_CPU_FALLBACK) {
@@ -547,7 +547,7 @@ class LibraryKernel final : public c10::OperatorKernel {
       op.redispatchBoxed(native_keys_, stack); // to the composite: see `left_to_composite`
       return;
     }
-    log("cpu");
+    log_dispatch(slot_, name_.c_str(), "cpu");
     call_cpu(op, native_keys_, stack, traits_, kernel_, name_, why_not);
   }
 
@@ -558,12 +558,6 @@ class LibraryKernel final : public c10::OperatorKernel {
     } catch (c10::Error& error) {
       name_while_capturing(error, name_.c_str());
       throw;
-    }
-  }
-
-  void log(const char* backend) {
-    if (C10_UNLIKELY(logs_dispatch(slot_))) {
-      core->op_log_dispatch(name_.c_str(), backend);
     }
   }
 
