@@ -17,9 +17,9 @@ import torch
 TORCH = Path(torch.__file__).parent
 FOLDER = Path(__file__).parent
 BUILT = Path(__file__).resolve().parents[2] / "target" / "bench"
-# The flags with which adapters/torch/build.rs compiles the shim.
+# The flags with which adapters/torch/shim.mk compiles the shim.
 FLAGS = [
-    "-std=c++17",
+    "-std=c++20",
     "-O2",
     "-fno-plt",
     "-shared",

@@ -12,7 +12,6 @@
 #include <cstring>
 #include <exception>
 #include <functional>
-#include <optional>
 
 #include "runtime/allocator.h"
 #include "runtime/generator.h"
@@ -123,6 +122,11 @@ struct CallInC {
   FlagosKernelCall call = {};
 };
 
+// Throws if the library refuses.
+void serve(const flagos::Refusal& refusal) {
+  TORCH_CHECK(!refusal, refusal.reason());
+}
+
 double bench(const std::string& part, int64_t iterations) {
   const c10::AutoGradMode no_grad(false);
   const auto options = at::TensorOptions().device(at::kPrivateUse1, 0);
@@ -131,14 +135,13 @@ double bench(const std::string& part, int64_t iterations) {
   at::Tensor out = at::empty_strided({8, 8}, {8, 1}, options);
 
   auto add = c10::Dispatcher::singleton().findSchemaOrThrow("aten::add", "Tensor");
-  const FlagosKernel* kernel = nullptr;
-  std::string why_not;
-  const std::optional<flagos::Form> form = flagos::find_kernel(add, core->kernels(), &kernel, why_not);
-  TORCH_CHECK(form.has_value(), why_not);
+  const flagos::FoundKernel found = flagos::find_kernel(add, core->kernels());
+  serve(found.refusal);
+  const flagos::Form& form = found.form;
   const torch::jit::Stack stack{x, y, c10::Scalar(1)};
   flagos::Inference inference;
   flagos::LibraryCall described;
-  described.describe(stack, 0, *form, why_not);
+  serve(described.describe(stack, 0, form));
   const auto nothing = c10::Dispatcher::singleton()
                            .findSchemaOrThrow("flagos_bench::add", "")
                            .typed<at::Tensor(const at::Tensor&, const at::Tensor&, const c10::Scalar&)>();
@@ -150,12 +153,12 @@ double bench(const std::string& part, int64_t iterations) {
       {"unpack",
        [&] {
          flagos::LibraryCall call;
-         TORCH_CHECK(call.describe(stack, 0, *form, why_not), why_not);
+         serve(call.describe(stack, 0, form));
        }},
       {"infer",
        [&] {
          flagos::Results results;
-         TORCH_CHECK(inference.results(*form, described, stack, 0, results, why_not), why_not);
+         serve(inference.results(form, described, stack, 0, results));
        }},
       {"allocate", [&] { at::empty_strided({8, 8}, {8, 1}, options); }},
       {"add.out", [&] { at::add_out(out, x, y); }},

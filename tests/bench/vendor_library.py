@@ -28,7 +28,13 @@ from tests.bench.timing import Measured, measure, nanoseconds_per_call
 
 ROOT = Path(__file__).resolve().parents[2]
 CSRC = ROOT / "adapters" / "torch" / "csrc"
-SOURCES = [CSRC / "vendor_library" / f"{name}.cc" for name in ("call", "form", "inference")]
+SOURCES = [
+    CSRC / f"{name}.cc"
+    for name in (
+        "aten/traits",
+        *(f"vendor_library/{part}" for part in ("call", "form", "inference")),
+    )
+]
 FLAGS = [f"-I{folder}" for folder in (CSRC, ROOT / "core" / "include", ROOT / "comm" / "include")]
 PARTS = {
     "kernel": "the kernel, in C",

@@ -58,8 +58,10 @@ const char* why_not_natively(size_t index) {
     return nullptr;
   }
   const auto op = find_operator(registered_ops()[index]);
-  const std::string* why_not = op.has_value() ? why_not_by_library(*op) : nullptr;
-  return why_not != nullptr ? why_not->c_str() : nullptr;
+  if (!op.has_value() || !refusal_by_library(*op)) {
+    return nullptr;
+  }
+  return refusal_by_library(*op).reason().c_str();
 }
 
 bool is_view(const c10::FunctionSchema& schema) {
@@ -93,7 +95,7 @@ bool has_native_kernel(const c10::OperatorHandle& op, const Particulars& particu
   }
   // On copies composites are left to torch, so that what they consist of reaches the library's kernels, but for those
   // that the library serves as a whole and those that ask which device a tensor is on.
-  if (native->by_copies && !particulars.has(kAsksForDevice) && why_not_by_library(op) != nullptr) {
+  if (native->by_copies && !particulars.has(kAsksForDevice) && refusal_by_library(op)) {
     return false;
   }
   if (native_key != native->dense || particulars.has(kLeftToTorch) || is_view(op.schema()) ||

@@ -6,23 +6,9 @@
 #include <optional>
 
 #include "aten/alias.h"
+#include "aten/each_tensor.h"
 
 namespace flagos {
-
-namespace {
-
-template <class Visit>
-void each_tensor(const c10::IValue& value, Visit visit) {
-  if (value.isTensor()) {
-    visit(value.toTensor());
-  } else if (value.isTensorList()) {
-    for (const at::Tensor& tensor : value.toTensorVector()) {
-      visit(tensor);
-    }
-  }
-}
-
-} // namespace
 
 void run_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   std::optional<c10::Device> device;

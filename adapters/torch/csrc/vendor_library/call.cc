@@ -7,6 +7,7 @@
 
 #include <cstring>
 #include <mutex>
+#include <string_view>
 
 #include "aten/alias.h"
 #include "runtime/allocator.h"
@@ -87,6 +88,46 @@ std::string meaning(int32_t status) {
   }
 }
 
+// The seed of a call that draws random numbers. The generator is the CPU's, so that all that falls back draws from it
+// too: a number of it seeds the call. It is held until the kernel has taken the call.
+class Drawing {
+ public:
+  Drawing(const at::Generator& given, c10::DeviceIndex device, const Form& form)
+      : generator_(native_generator(allowed(device, form) && given.defined() ? given : default_generator(device))),
+        impl_(at::check_generator<at::CPUGeneratorImpl>(generator_)),
+        held_(impl_->mutex_),
+        before_(impl_->engine()),
+        seed_(impl_->random64()) {}
+
+  uint64_t seed() const {
+    return seed_;
+  }
+  // A kernel that declines has drawn nothing.
+  void take_back() {
+    impl_->set_engine(before_);
+  }
+
+ private:
+  // True, or throws.
+  static bool allowed(c10::DeviceIndex device, const Form& form) {
+    if (native->is_capturing(device)) {
+      raise(
+          FLAGOS_UNSUPPORTED,
+          "flagos: " + form.name +
+              " draws random numbers, which every run of the graph that is being captured would repeat: draw them "
+              "before the capture, into a tensor that the graph reads (vendor: " +
+              native->vendor + ")");
+    }
+    return true;
+  }
+
+  at::Generator generator_;
+  at::CPUGeneratorImpl* impl_;
+  std::unique_lock<std::mutex> held_;
+  at::mt19937 before_;
+  uint64_t seed_;
+};
+
 int32_t give_workspace(void* context, size_t nbytes, void** address) noexcept {
   auto* workspaces = static_cast<Workspaces*>(context);
   void* block = nullptr;
@@ -133,121 +174,90 @@ void LibraryCall::note(const c10::TensorImpl* tensor, uint32_t flags) {
        0});
 }
 
-void CallSignature::finish() {
-  constexpr uint64_t kMultiplier = 0x9E3779B97F4A7C15;
-  for (const uint64_t word : words) {
-    hash = (hash ^ word) * kMultiplier;
-    hash ^= hash >> 29;
-  }
-}
-
-void LibraryCall::add_word(uint64_t word) {
-  signature_.words.push_back(word);
-  dtypes_.words.push_back(word);
-}
-
-void LibraryCall::add_words(const c10::TensorImpl* tensor, uint64_t flags) {
-  const auto sizes = tensor->sizes();
-  const uint64_t dtype = static_cast<uint64_t>(FLAGOS_VALUE_TENSOR) |
-      static_cast<uint64_t>(c10::typeMetaToScalarType(tensor->dtype())) << 8 | flags << 32;
-  // Tensors without dimensions are of less weight in type promotion.
-  dtypes_.words.push_back(dtype | static_cast<uint64_t>(sizes.empty()) << 16);
-  signature_.words.push_back(dtype | sizes.size() << 16);
-  for (const int64_t size : sizes) {
-    signature_.words.push_back(static_cast<uint64_t>(size));
-  }
-  for (const int64_t stride : tensor->strides()) {
-    signature_.words.push_back(static_cast<uint64_t>(stride));
-  }
-}
-
-bool LibraryCall::add_tensor(const at::Tensor& tensor, std::string& why_not) {
+Refusal LibraryCall::add_tensor(const at::Tensor& tensor) {
   c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
   if (C10_UNLIKELY(impl->layout() != c10::kStrided || impl->key_set().has_any(kNotOffered) || !impl->has_storage())) {
-    why_not = "an argument is not a plain strided tensor";
-    return false;
+    return Refusal("an argument is not a plain strided tensor");
   }
   if (C10_UNLIKELY(has_names(impl))) { // the CPU's kernels know what becomes of names
-    why_not = "an argument has named dimensions";
-    return false;
+    return Refusal("an argument has named dimensions");
   }
+  const uint32_t flags = impl->is_wrapped_number() ? FLAGOS_TENSOR_NUMBER : 0;
   if (C10_UNLIKELY(!is_flagos(tensor))) {
     if (!tensor.is_cpu() || tensor.dim() != 0) {
-      why_not = "an argument is on " + tensor.device().str();
-      return false;
+      return Refusal("an argument is on " + tensor.device().str());
     }
-    // The kernel reads the value in `run`: the memory is the host's.
-    const uint32_t flags = FLAGOS_TENSOR_HOST | (impl->is_wrapped_number() ? FLAGOS_TENSOR_NUMBER : 0);
-    add_words(impl, flags);
-    note(impl, flags);
-    return true;
+    note(impl, flags | FLAGOS_TENSOR_HOST); // the kernel reads the value in `run`
+    return {};
   }
   const c10::DeviceIndex index = impl->device().index();
   if (C10_UNLIKELY(device_ >= 0 && device_ != index)) {
-    why_not = "the arguments are on two devices";
-    return false;
+    return Refusal("the arguments are on two devices");
   }
   device_ = index;
-  const uint32_t flags = impl->is_wrapped_number() ? FLAGOS_TENSOR_NUMBER : 0;
-  add_words(impl, flags);
   note(impl, flags);
   inputs_.push_back(impl);
-  return true;
+  return {};
 }
 
 template <class List>
-bool LibraryCall::add_tensors(const List& list, FlagosKernelValue& value, std::string& why_not) {
-  value.tag = FLAGOS_VALUE_TENSORS;
-  value.count = static_cast<uint32_t>(list.size());
-  value.as.integer = static_cast<int64_t>(listed_.size());
-  add_word(static_cast<uint64_t>(FLAGOS_VALUE_TENSORS) | list.size() << 8);
+Refusal LibraryCall::add_tensors(const List& list) {
+  values_.back() = {FLAGOS_VALUE_TENSORS, static_cast<uint32_t>(list.size()), {}};
+  values_.back().as.integer = static_cast<int64_t>(listed_.size());
   for (size_t i = 0; i < list.size(); ++i) {
     const std::optional<at::Tensor> tensor = list.get(i);
     if (!tensor.has_value() || !tensor->defined()) {
-      add_word(FLAGOS_VALUE_NONE);
       listed_.push_back(-1);
       continue;
     }
     listed_.push_back(static_cast<int64_t>(tensors_.size()));
-    if (!add_tensor(*tensor, why_not)) {
-      return false;
+    if (Refusal refusal = add_tensor(*tensor)) {
+      return refusal;
     }
   }
-  return true;
+  return {};
 }
 
-void LibraryCall::add_number(const c10::IValue& from, FlagosKernelValue& value) {
-  if (from.isInt()) {
-    value.tag = FLAGOS_VALUE_INT;
-    value.as.integer = from.toInt();
-  } else if (from.isDouble()) {
-    value.tag = FLAGOS_VALUE_FLOAT;
-    value.as.real = from.toDouble();
-  } else if (from.isBool()) {
-    value.tag = FLAGOS_VALUE_BOOL;
-    value.as.integer = static_cast<int64_t>(from.toBool());
+void LibraryCall::add_number(const c10::IValue& number, ArgumentKind kind) {
+  FlagosKernelValue& to = values_.back();
+  if (number.isInt()) {
+    to.tag = kind == ArgumentKind::kDtype ? FLAGOS_VALUE_DTYPE : FLAGOS_VALUE_INT;
+    to.as.integer = number.toInt();
+  } else if (number.isDouble()) {
+    to.tag = FLAGOS_VALUE_FLOAT;
+    to.as.real = number.toDouble();
+  } else if (number.isBool()) {
+    to.tag = FLAGOS_VALUE_BOOL;
+    to.as.integer = static_cast<int64_t>(number.toBool());
   } else {
-    const c10::complex<double> number = from.toComplexDouble();
-    value.tag = FLAGOS_VALUE_COMPLEX;
-    value.count = 2;
-    value.as.integer = static_cast<int64_t>(reals_.size());
-    reals_.push_back(number.real());
-    reals_.push_back(number.imag());
+    const c10::complex<double> complex = number.toComplexDouble();
+    to.tag = FLAGOS_VALUE_COMPLEX;
+    to.count = 2;
+    to.as.integer = static_cast<int64_t>(reals_.size());
+    reals_.push_back(complex.real());
+    reals_.push_back(complex.imag());
   }
 }
 
-bool LibraryCall::add(const c10::IValue& value, ArgumentKind kind, bool has_tensors, std::string& why_not) {
+template <class List, class Store>
+void LibraryCall::add_list(const List& list, int32_t tag, Store& store) {
+  values_.back() = {tag, static_cast<uint32_t>(list.size()), {}};
+  values_.back().as.integer = static_cast<int64_t>(store.size());
+  for (const typename List::value_type element : list) {
+    store.push_back(static_cast<typename Store::value_type>(element));
+  }
+}
+
+Refusal LibraryCall::add(const c10::IValue& value, ArgumentKind kind) {
   values_.push_back({FLAGOS_VALUE_NONE, 0, {}});
-  FlagosKernelValue& to = values_.back();
   if (value.isTensor()) {
     const at::Tensor& tensor = value.toTensor();
     if (!tensor.defined()) {
-      add_word(FLAGOS_VALUE_NONE);
-      return true;
+      return {};
     }
-    to.tag = FLAGOS_VALUE_TENSOR;
-    to.as.integer = static_cast<int64_t>(tensors_.size());
-    return add_tensor(tensor, why_not);
+    values_.back().tag = FLAGOS_VALUE_TENSOR;
+    values_.back().as.integer = static_cast<int64_t>(tensors_.size());
+    return add_tensor(tensor);
   }
   if (value.isNone() || kind == ArgumentKind::kNothing) {
     if (value.isGenerator()) {
@@ -255,85 +265,117 @@ bool LibraryCall::add(const c10::IValue& value, ArgumentKind kind, bool has_tens
     } else if (value.isDevice() && value.toDevice().has_index()) {
       device_ = value.toDevice().index();
     }
-    add_word(FLAGOS_VALUE_NONE);
-    return true;
-  }
-  if (value.isInt() || value.isDouble() || value.isBool() || value.isComplexDouble()) {
-    add_number(value, to);
-    add_word(static_cast<uint64_t>(to.tag));
-    if (kind == ArgumentKind::kDtype) {
-      to.tag = FLAGOS_VALUE_DTYPE;
-    }
-    // The number itself says nothing of shapes where it is only computed with.
-    if (kind != ArgumentKind::kNumber || !has_tensors) {
-      add_word(value.isDouble() ? bits(value.toDouble()) : static_cast<uint64_t>(to.as.integer));
-    }
-    return true;
-  }
-  if (value.isTensorList()) {
-    return add_tensors(value.toTensorList(), to, why_not);
-  }
-  if (value.isOptionalTensorList()) {
-    return add_tensors(value.toOptionalTensorList(), to, why_not);
-  }
-  if (value.isIntList()) {
-    const auto list = value.toIntList();
-    to = {FLAGOS_VALUE_INTS, static_cast<uint32_t>(list.size()), {}};
-    to.as.integer = static_cast<int64_t>(integers_.size());
-    add_word(static_cast<uint64_t>(FLAGOS_VALUE_INTS) | list.size() << 8);
-    for (const int64_t element : list) {
-      integers_.push_back(element);
-      add_word(static_cast<uint64_t>(element));
-    }
-    return true;
-  }
-  if (value.isDoubleList()) {
-    const auto list = value.toDoubleList();
-    to = {FLAGOS_VALUE_FLOATS, static_cast<uint32_t>(list.size()), {}};
-    to.as.integer = static_cast<int64_t>(reals_.size());
-    add_word(static_cast<uint64_t>(FLAGOS_VALUE_FLOATS) | list.size() << 8);
-    for (const double element : list) {
-      reals_.push_back(element);
-      add_word(bits(element));
-    }
-    return true;
-  }
-  if (value.isBoolList()) {
-    const auto list = value.toBoolList();
-    to = {FLAGOS_VALUE_BOOLS, static_cast<uint32_t>(list.size()), {}};
-    to.as.integer = static_cast<int64_t>(bools_.size());
-    add_word(static_cast<uint64_t>(FLAGOS_VALUE_BOOLS) | list.size() << 8);
-    for (const bool element : list) {
-      bools_.push_back(static_cast<uint8_t>(element));
-      add_word(static_cast<uint64_t>(element));
-    }
-    return true;
-  }
-  if (value.isString()) {
+  } else if (value.isInt() || value.isDouble() || value.isBool() || value.isComplexDouble()) {
+    add_number(value, kind);
+  } else if (value.isTensorList()) {
+    return add_tensors(value.toTensorList());
+  } else if (value.isOptionalTensorList()) {
+    return add_tensors(value.toOptionalTensorList());
+  } else if (value.isIntList()) {
+    add_list(value.toIntList(), FLAGOS_VALUE_INTS, integers_);
+  } else if (value.isDoubleList()) {
+    add_list(value.toDoubleList(), FLAGOS_VALUE_FLOATS, reals_);
+  } else if (value.isBoolList()) {
+    add_list(value.toBoolList(), FLAGOS_VALUE_BOOLS, bools_);
+  } else if (value.isString()) {
     const std::string& text = value.toStringRef();
-    to = {FLAGOS_VALUE_TEXT, static_cast<uint32_t>(text.size()), {}};
-    to.as.text = text.c_str();
-    add_word(static_cast<uint64_t>(FLAGOS_VALUE_TEXT) | text.size() << 8);
-    add_word(std::hash<std::string>()(text));
-    return true;
+    values_.back() = {FLAGOS_VALUE_TEXT, static_cast<uint32_t>(text.size()), {}};
+    values_.back().as.text = text.c_str();
+  } else {
+    return Refusal("an argument is of a kind that kernels of libraries do not take: " + value.tagKind());
   }
-  why_not = "an argument is of a kind that kernels of libraries do not take: " + value.tagKind();
-  return false;
+  return {};
 }
 
-bool LibraryCall::describe(const torch::jit::Stack& stack, size_t first, const Form& form, std::string& why_not) {
-  add_word(static_cast<uint64_t>(c10::typeMetaToScalarType(c10::get_default_dtype())));
+Refusal LibraryCall::describe(const torch::jit::Stack& stack, size_t first, const Form& form) {
   for (size_t i = 0; i < form.arguments.size(); ++i) {
-    if (!add(stack[first + i], form.arguments[i], form.has_tensors, why_not)) {
-      return false;
+    if (Refusal refusal = add(stack[first + i], form.arguments[i])) {
+      return refusal;
     }
   }
   if (device_ < 0) {
     device_ = current_device();
   }
-  signature_.finish();
-  dtypes_.finish();
-  return true;
+  return {};
+}
+
+// Words of the description in which calls differ whose results have other shapes or dtypes.
+template <bool kWithShapes>
+CallSignature LibraryCall::digest(const Form& form) const {
+  CallSignature signature;
+  auto& words = signature.words;
+  const auto add_tensor = [&](const FlagosKernelTensor& tensor) {
+    const auto dims = static_cast<uint64_t>(tensor.num_dims);
+    // Without shapes: tensors without dimensions are of less weight in type promotion.
+    words.push_back(
+        static_cast<uint64_t>(FLAGOS_VALUE_TENSOR) | static_cast<uint64_t>(tensor.dtype) << 8 |
+        (kWithShapes ? dims : static_cast<uint64_t>(dims == 0)) << 16 | static_cast<uint64_t>(tensor.flags) << 32);
+    if constexpr (kWithShapes) {
+      words.append(tensor.sizes, tensor.sizes + dims);
+      words.append(tensor.strides, tensor.strides + dims);
+    }
+  };
+  words.push_back(static_cast<uint64_t>(c10::typeMetaToScalarType(c10::get_default_dtype())));
+  for (size_t i = 0; i < values_.size(); ++i) {
+    const FlagosKernelValue& value = values_[i];
+    const auto place = static_cast<size_t>(value.as.integer);
+    if (value.tag == FLAGOS_VALUE_TENSOR) {
+      add_tensor(tensors_[place]);
+      continue;
+    }
+    words.push_back(static_cast<uint64_t>(value.tag) | static_cast<uint64_t>(value.count) << 8);
+    switch (value.tag) {
+      case FLAGOS_VALUE_INT:
+      case FLAGOS_VALUE_DTYPE:
+      case FLAGOS_VALUE_FLOAT:
+      case FLAGOS_VALUE_BOOL:
+        // The number itself says nothing of shapes where it is only computed with.
+        if (form.arguments[i] != ArgumentKind::kNumber || !form.has_tensors) {
+          words.push_back(
+              value.tag == FLAGOS_VALUE_FLOAT ? bits(value.as.real) : static_cast<uint64_t>(value.as.integer));
+        }
+        break;
+      case FLAGOS_VALUE_TENSORS:
+        for (size_t k = place; k < place + value.count; ++k) {
+          if (listed_[k] < 0) {
+            words.push_back(FLAGOS_VALUE_NONE);
+          } else {
+            add_tensor(tensors_[static_cast<size_t>(listed_[k])]);
+          }
+        }
+        break;
+      case FLAGOS_VALUE_INTS:
+        words.append(integers_.begin() + place, integers_.begin() + place + value.count);
+        break;
+      case FLAGOS_VALUE_FLOATS:
+        for (size_t k = place; k < place + value.count; ++k) {
+          words.push_back(bits(reals_[k]));
+        }
+        break;
+      case FLAGOS_VALUE_BOOLS:
+        words.append(bools_.begin() + place, bools_.begin() + place + value.count);
+        break;
+      case FLAGOS_VALUE_TEXT:
+        words.push_back(std::hash<std::string_view>()({value.as.text, value.count}));
+        break;
+      default:
+        break;
+    }
+  }
+  constexpr uint64_t kMultiplier = 0x9E3779B97F4A7C15;
+  for (const uint64_t word : words) {
+    signature.hash = (signature.hash ^ word) * kMultiplier;
+    signature.hash ^= signature.hash >> 29;
+  }
+  return signature;
+}
+
+CallSignature LibraryCall::signature(const Form& form) const {
+  return digest</*kWithShapes=*/true>(form);
+}
+
+CallSignature LibraryCall::dtypes(const Form& form) const {
+  return digest</*kWithShapes=*/false>(form);
 }
 
 void LibraryCall::add_output(const at::Tensor& tensor) {
@@ -381,11 +423,7 @@ void LibraryCall::settle() {
   }
 }
 
-bool LibraryCall::run(
-    const FlagosKernels& kernels,
-    const FlagosKernel* kernel,
-    const Form& form,
-    std::string& why_not) {
+Refusal LibraryCall::run(const FlagosKernels& kernels, const FlagosKernel* kernel, const Form& form) {
   settle();
   FlagosKernelCall call{};
   call.struct_size = sizeof(call);
@@ -401,45 +439,26 @@ bool LibraryCall::run(
   call.workspace = &give_workspace;
   call.resize = &set_sizes;
   call.context = &workspaces;
-  at::Generator drawn_from;
-  at::CPUGeneratorImpl* generator = nullptr;
-  std::optional<at::mt19937> before;
-  std::unique_lock<std::mutex> drawing;
+  std::optional<Drawing> drawing;
   if (form.random) {
-    if (native->is_capturing(device_)) {
-      raise(
-          FLAGOS_UNSUPPORTED,
-          "flagos: " + form.name +
-              " draws random numbers, which every run of the graph that is being captured would repeat: draw them "
-              "before "
-              "the capture, into a tensor that the graph reads (vendor: " +
-              native->vendor + ")");
-    }
-    // The generator is the CPU's, so that all that falls back draws from it too: a number of it seeds the call.
-    const at::Generator& given = generator_.defined() ? generator_ : default_generator(device_);
-    drawn_from = native_generator(given);
-    generator = at::check_generator<at::CPUGeneratorImpl>(drawn_from);
-    // Until the kernel has taken the call: one that declines has drawn nothing.
-    drawing = std::unique_lock<std::mutex>(generator->mutex_);
-    before = generator->engine();
-    call.seed = generator->random64();
+    drawing.emplace(generator_, device_, form);
+    call.seed = drawing->seed();
   }
   const int32_t status = kernels.run(kernel, &call);
-  if (C10_UNLIKELY(generator != nullptr && status == FLAGOS_VENDOR_UNSUPPORTED)) {
-    generator->set_engine(*before);
+  if (C10_UNLIKELY(drawing.has_value() && status == FLAGOS_VENDOR_UNSUPPORTED)) {
+    drawing->take_back();
   }
   // A kernel that goes on without its workspace has computed nothing.
   if (C10_UNLIKELY(workspaces.failure != FLAGOS_OK)) {
     raise(workspaces.failure);
   }
   if (C10_LIKELY(status == FLAGOS_VENDOR_OK)) {
-    return true;
+    return {};
   }
   const char* text = kernels.last_error();
-  const std::string message = printable(text != nullptr ? text : "the vendor's library gives no reason");
+  std::string message = printable(text != nullptr ? text : "the vendor's library gives no reason");
   if (status == FLAGOS_VENDOR_UNSUPPORTED) {
-    why_not = message;
-    return false;
+    return Refusal(std::move(message));
   }
   raise(status, "flagos: " + form.name + ": " + message + meaning(status) + " (vendor: " + native->vendor + ")");
 }

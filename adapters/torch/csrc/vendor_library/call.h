@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "vendor_library/form.h"
+#include "vendor_library/refusal.h"
 
 namespace flagos {
 
@@ -18,23 +19,18 @@ namespace flagos {
 struct CallSignature {
   c10::SmallVector<uint64_t, 32> words;
   uint64_t hash = 0;
-
-  void finish();
 };
 
 class LibraryCall {
  public:
-  // Describes the arguments, of which the first is at `first` of the stack, which must stay as it is. Returns false
-  // with the reason if a library is not asked for such a call.
-  bool describe(const torch::jit::Stack& stack, size_t first, const Form& form, std::string& why_not);
+  // Describes the arguments, of which the first is at `first` of the stack, which must stay as it is. Refuses calls
+  // that a library is not asked for.
+  Refusal describe(const torch::jit::Stack& stack, size_t first, const Form& form);
 
-  const CallSignature& signature() const {
-    return signature_;
-  }
+  // The signature of a call that is described, and has no outputs yet.
+  CallSignature signature(const Form& form) const;
   // Likewise, without the sizes and strides of tensors.
-  const CallSignature& dtypes() const {
-    return dtypes_;
-  }
+  CallSignature dtypes(const Form& form) const;
   // The flagos tensors among the arguments, borrowed.
   const c10::SmallVector<c10::TensorImpl*, 8>& inputs() const {
     return inputs_;
@@ -51,18 +47,20 @@ class LibraryCall {
   // The sizes that a result has if they depend on elements, once the call has run; null if the kernel told none.
   const std::vector<int64_t>* sizes_of(size_t output) const;
 
-  // Queues the call. Returns false with the reason if the kernel declines it; throws if it fails.
-  bool run(const FlagosKernels& kernels, const FlagosKernel* kernel, const Form& form, std::string& why_not);
+  // Queues the call. Refuses if the kernel declines it; throws if it fails.
+  Refusal run(const FlagosKernels& kernels, const FlagosKernel* kernel, const Form& form);
 
  private:
-  bool add(const c10::IValue& value, ArgumentKind kind, bool has_tensors, std::string& why_not);
-  bool add_tensor(const at::Tensor& tensor, std::string& why_not);
+  Refusal add(const c10::IValue& value, ArgumentKind kind);
+  Refusal add_tensor(const at::Tensor& tensor);
   template <class List>
-  bool add_tensors(const List& list, FlagosKernelValue& value, std::string& why_not);
-  void add_number(const c10::IValue& from, FlagosKernelValue& value);
-  void add_word(uint64_t word);
-  void add_words(const c10::TensorImpl* tensor, uint64_t flags);
+  Refusal add_tensors(const List& list);
+  void add_number(const c10::IValue& number, ArgumentKind kind);
+  template <class List, class Store>
+  void add_list(const List& list, int32_t tag, Store& store);
   void note(const c10::TensorImpl* tensor, uint32_t flags);
+  template <bool kWithShapes>
+  CallSignature digest(const Form& form) const;
   // Puts addresses in the place of positions, when nothing moves any more.
   void settle();
 
@@ -77,8 +75,6 @@ class LibraryCall {
   c10::SmallVector<int64_t, 4> output_places_; // in `tensors_`, -1 for those that are not wanted
   std::vector<std::optional<std::vector<int64_t>>> sizes_;
   c10::SmallVector<c10::TensorImpl*, 8> inputs_;
-  CallSignature signature_;
-  CallSignature dtypes_;
   at::Generator generator_;
   c10::DeviceIndex device_ = -1;
 };

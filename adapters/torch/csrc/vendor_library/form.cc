@@ -122,110 +122,126 @@ bool has_tensors(const c10::FunctionSchema& schema, size_t count) {
   return false;
 }
 
-// The form of an operator, without its kernel.
-std::optional<Form> form_of(const c10::OperatorHandle& op, std::string& why_not) {
-  const c10::FunctionSchema& schema = op.schema();
-  if (!returns_tensors(schema)) {
-    why_not = "kernels of libraries return tensors only";
-    return std::nullopt;
-  }
-  size_t count = schema.arguments().size();
+// The places of the arguments that an operator writes.
+std::vector<int> places_written(const c10::FunctionSchema& schema) {
   std::vector<int> written;
   for (size_t i = 0; i < schema.arguments().size(); ++i) {
     if (is_written(schema.arguments()[i])) {
       written.push_back(static_cast<int>(i));
-      if (schema.arguments()[i].is_out()) {
-        count = std::min(count, i);
-      }
     }
   }
-  bool out_alone = false;
-  Form form;
-  form.name = c10::toString(op.operator_name());
-  const std::string& base = schema.name();
-  if (written.empty()) {
-    form.functional = op;
-    form.results.assign(schema.returns().size(), -1);
-  } else if (count < schema.arguments().size()) {
-    form.functional = functional_of(base, schema, count);
+  return written;
+}
+
+// How many arguments come before those named `out`.
+size_t count_before_out(const c10::FunctionSchema& schema) {
+  const auto& arguments = schema.arguments();
+  const auto is_out = [](const c10::Argument& argument) { return is_written(argument) && argument.is_out(); };
+  return static_cast<size_t>(std::find_if(arguments.begin(), arguments.end(), is_out) - arguments.begin());
+}
+
+// Fills in the form of an in-place operator.
+void describe_in_place(Form& form, const c10::FunctionSchema& schema, const std::vector<int>& written) {
+  const std::string functional = schema.name().substr(0, schema.name().size() - 1);
+  form.in_place = true;
+  if (written.size() == 1) {
+    form.functional = functional_of(functional, schema, schema.arguments().size());
+  }
+  if (written.size() == 1 && written[0] == 0 && schema.returns().size() == 1) {
+    form.results = written;
+    return;
+  }
+  form.written = written;
+  for (const c10::Argument& result : schema.returns()) {
+    form.results.push_back(argument_of(schema, result));
+  }
+}
+
+// Fills in where the operator writes: the functional operator, the results, and what is written besides. Returns
+// whether it can be served.
+bool describe_results(Form& form, const c10::OperatorHandle& op, size_t count) {
+  const c10::FunctionSchema& schema = op.schema();
+  const std::vector<int> written = places_written(schema);
+  bool given_alone = false;
+  if (!written.empty() && count < schema.arguments().size()) {
+    form.functional = functional_of(schema.name(), schema, count);
     form.results = written;
     // Such as `randperm`, whose functional form has other arguments. The kernel knows what fits.
-    out_alone = !form.functional.has_value() && !has_tensors(schema, count);
-  } else if (base.back() == '_' && written.size() == 1 && written[0] == 0 && schema.returns().size() == 1) {
-    form.functional = functional_of(base.substr(0, base.size() - 1), schema, count);
-    form.in_place = true;
-    form.results = written;
-  } else if (base.back() == '_') {
-    if (written.size() == 1) {
-      form.functional = functional_of(base.substr(0, base.size() - 1), schema, count);
-    }
-    form.in_place = true;
-    form.written = written;
-    for (const c10::Argument& result : schema.returns()) {
-      form.results.push_back(argument_of(schema, result));
-    }
-  } else if (!returns_what_it_writes(schema)) {
-    // Such as running statistics, which the kernel gets as arguments.
+    given_alone = !form.functional.has_value() && !has_tensors(schema, count);
+  } else if (!written.empty() && schema.name().back() == '_') {
+    describe_in_place(form, schema, written);
+    given_alone = !form.functional.has_value();
+  } else if (written.empty() || !returns_what_it_writes(schema)) {
+    // What is written without being returned, such as running statistics, the kernel gets as arguments.
     form.functional = op;
     form.results.assign(schema.returns().size(), -1);
   }
-  form.returns_list = schema.returns().size() == 1 && is_list_of_tensors(schema.returns()[0].type());
-  const bool given_alone = out_alone || (form.in_place && !form.functional.has_value());
   const bool returns_lists_it_writes = form.returns_list && !form.written.empty();
-  if ((!form.functional.has_value() && !given_alone) || form.results.size() != schema.returns().size() ||
-      returns_lists_it_writes || (schema.returns().empty() && form.written.empty())) {
-    why_not = "its form is none that kernels of libraries serve";
-    return std::nullopt;
+  return (form.functional.has_value() || given_alone) && form.results.size() == schema.returns().size() &&
+      !returns_lists_it_writes && (!schema.returns().empty() || !form.written.empty());
+}
+
+// Fills in the form of an operator, without its kernel.
+Refusal describe(Form& form, const c10::OperatorHandle& op) {
+  const c10::FunctionSchema& schema = op.schema();
+  if (!returns_tensors(schema)) {
+    return Refusal("kernels of libraries return tensors only");
+  }
+  const size_t count = count_before_out(schema);
+  form.name = c10::toString(op.operator_name());
+  form.returns_list = schema.returns().size() == 1 && is_list_of_tensors(schema.returns()[0].type());
+  if (!describe_results(form, op, count)) {
+    return Refusal("its form is none that kernels of libraries serve");
   }
   for (size_t i = 0; i < count; ++i) {
     form.arguments.push_back(kind_of(schema.arguments()[i]));
   }
-  form.random = op.hasTag(at::Tag::nondeterministic_seeded) && !particulars_of(base).has(kDrawsNothing);
+  form.random = op.hasTag(at::Tag::nondeterministic_seeded) && !particulars_of(schema.name()).has(kDrawsNothing);
   form.pointwise =
       op.hasTag(at::Tag::pointwise) || (form.functional.has_value() && form.functional->hasTag(at::Tag::pointwise));
   form.has_tensors = has_tensors(schema, schema.arguments().size());
   if (form.functional.has_value()) {
     form.particulars = &particulars_of(c10::toString(form.functional->operator_name()));
   }
-  return form;
+  return {};
 }
 
-bool find(const FlagosKernels* kernels, const std::string& name, const FlagosKernel** kernel, std::string& why_not) {
+// The library's kernel for an operator; or its reason why it has none.
+Refusal find(const FlagosKernels* kernels, const c10::OperatorHandle& op, const FlagosKernel** kernel) {
+  const std::string name = c10::toString(op.operator_name());
   if (kernels->find(name.c_str(), kernel) == FLAGOS_VENDOR_OK && *kernel != nullptr) {
-    return true;
+    return {};
   }
+  *kernel = nullptr;
   const char* text = kernels->last_error();
-  why_not = text != nullptr ? text : "the vendor's library has no kernel for " + name;
-  return false;
+  return Refusal(text != nullptr ? text : "the vendor's library has no kernel for " + name);
 }
 
 } // namespace
 
-std::optional<Form> find_kernel(
-    const c10::OperatorHandle& op,
-    const FlagosKernels* kernels,
-    const FlagosKernel** kernel,
-    std::string& why_not) {
+FoundKernel find_kernel(const c10::OperatorHandle& op, const FlagosKernels* kernels) {
+  FoundKernel found;
   if (kernels == nullptr) {
-    why_not = "the vendor's library has no kernels";
-    return std::nullopt;
+    found.refusal = Refusal("the vendor's library has no kernels");
+    return found;
   }
-  auto form = form_of(op, why_not);
-  if (!form.has_value()) {
-    return std::nullopt;
+  if ((found.refusal = describe(found.form, op))) {
+    return found;
   }
-  if (form->functional.has_value() &&
-      find(kernels, c10::toString(form->functional->operator_name()), kernel, why_not)) {
-    return form;
+  Form& form = found.form;
+  if (form.functional.has_value()) {
+    found.refusal = find(kernels, *form.functional, &found.kernel);
+    if (found.kernel != nullptr) {
+      return found;
+    }
   }
   // Operators such as `fill_` are in-place in the first place.
-  const bool writes = form->in_place || !form->functional.has_value();
-  if (writes && find(kernels, c10::toString(op.operator_name()), kernel, why_not)) {
-    form->functional.reset();
-    form->particulars = nullptr;
-    return form;
+  if (form.in_place || !form.functional.has_value()) {
+    found.refusal = find(kernels, op, &found.kernel);
+    form.functional.reset();
+    form.particulars = nullptr;
   }
-  return std::nullopt;
+  return found;
 }
 
 } // namespace flagos

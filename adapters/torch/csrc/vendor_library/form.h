@@ -10,6 +10,7 @@
 
 #include "aten/traits.h"
 #include "flagos_kernels.h"
+#include "vendor_library/refusal.h"
 
 namespace flagos {
 
@@ -35,11 +36,13 @@ struct Form {
   bool has_tensors = false;
 };
 
-// The form in which the library serves the operator, and its kernel; or the reason why it does not.
-std::optional<Form> find_kernel(
-    const c10::OperatorHandle& op,
-    const FlagosKernels* kernels,
-    const FlagosKernel** kernel,
-    std::string& why_not);
+// The kernel that serves an operator, and its form; or the reason why there is none.
+struct FoundKernel {
+  const FlagosKernel* kernel = nullptr; // null if refused
+  Form form;
+  Refusal refusal;
+};
+
+FoundKernel find_kernel(const c10::OperatorHandle& op, const FlagosKernels* kernels);
 
 } // namespace flagos

@@ -55,13 +55,7 @@ c10::IValue stand_in(const c10::IValue& value, c10::Device device) {
 }
 
 // Asks torch's kernel for `device`, which must not read elements.
-bool ask(
-    const Form& form,
-    const torch::jit::Stack& arguments,
-    size_t first,
-    c10::Device device,
-    Results& results,
-    std::string& why_not) {
+Refusal ask(const Form& form, const torch::jit::Stack& arguments, size_t first, c10::Device device, Results& results) {
   torch::jit::Stack stack;
   stack.reserve(form.arguments.size());
   for (size_t i = 0; i < form.arguments.size(); ++i) {
@@ -71,8 +65,7 @@ bool ask(
     const BelowFunctionality below;
     form.functional->callBoxed(stack);
   } catch (const std::exception&) { // the CPU's kernel tells what is wrong with the call
-    why_not = "torch does not tell the shapes of the results";
-    return false;
+    return Refusal("torch does not tell the shapes of the results");
   }
   results.clear();
   const auto add = [&](const at::Tensor& tensor) {
@@ -99,14 +92,12 @@ bool ask(
     }
   }
   if (!plain) {
-    why_not = "a result is not a plain strided tensor";
-    return false;
+    return Refusal("a result is not a plain strided tensor");
   }
   if (!form.returns_list && results.size() != form.results.size()) {
-    why_not = "torch tells another number of results";
-    return false;
+    return Refusal("torch tells another number of results");
   }
-  return true;
+  return {};
 }
 
 bool has_no_elements(const Result& result) {
@@ -114,13 +105,13 @@ bool has_no_elements(const Result& result) {
 }
 
 // Asks torch's meta kernel.
-bool infer(const Form& form, const torch::jit::Stack& arguments, size_t first, Results& results, std::string& why_not) {
-  if (!ask(form, arguments, first, c10::kMeta, results, why_not)) {
-    return false;
+Refusal infer(const Form& form, const torch::jit::Stack& arguments, size_t first, Results& results) {
+  if (Refusal refusal = ask(form, arguments, first, c10::kMeta, results)) {
+    return refusal;
   }
   // The CPU's kernels give other strides to some results without elements, and then have nothing to compute.
   const bool nothing_to_compute = form.pointwise && std::all_of(results.begin(), results.end(), has_no_elements);
-  return !nothing_to_compute || ask(form, arguments, first, c10::kCPU, results, why_not);
+  return nothing_to_compute ? ask(form, arguments, first, c10::kCPU, results) : Refusal();
 }
 
 // The most elements that results have whose number depends on elements, in a row or in rows of `columns`.
@@ -243,11 +234,12 @@ bool all_contiguous(const LibraryCall& call) {
 
 } // namespace
 
-bool Inference::by_rule(const LibraryCall& call, Results& results) {
+bool Inference::by_rule(const Form& form, const LibraryCall& call, Results& results) {
+  const CallSignature dtypes = call.dtypes(form);
   Result result{};
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    const c10::ScalarType* dtype = find(dtypes_, call.dtypes());
+    const c10::ScalarType* dtype = find(dtypes_, dtypes);
     if (dtype == nullptr) {
       return false;
     }
@@ -260,39 +252,37 @@ bool Inference::by_rule(const LibraryCall& call, Results& results) {
   return true;
 }
 
-bool Inference::results(
+Refusal Inference::results(
     const Form& form,
     const LibraryCall& call,
     const torch::jit::Stack& stack,
     size_t first,
-    Results& results,
-    std::string& why_not) {
+    Results& results) {
   const bool ruled = form.pointwise && form.results.size() == 1 && !form.returns_list && all_contiguous(call);
-  if (C10_LIKELY(ruled) && by_rule(call, results)) {
-    return true;
+  if (C10_LIKELY(ruled) && by_rule(form, call, results)) {
+    return {};
   }
+  const CallSignature signature = call.signature(form);
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (const Results* known = find(known_, call.signature())) {
+    if (const Results* known = find(known_, signature)) {
       results = *known;
-      return true;
+      return {};
     }
   }
   if (depends_on_elements(form)) {
     if (std::any_of(form.results.begin(), form.results.end(), [](int place) { return place >= 0; })) {
-      why_not = "the size of the tensor to write to depends on elements";
-      return false;
+      return Refusal("the size of the tensor to write to depends on elements");
     }
     try {
       results = bound_of(form, stack, first);
     } catch (const std::exception&) { // the CPU's kernel tells what is wrong with the call
-      why_not = "the arguments do not fit each other";
-      return false;
+      return Refusal("the arguments do not fit each other");
     }
-    return true;
+    return {};
   }
-  if (!infer(form, stack, first, results, why_not)) {
-    return false;
+  if (Refusal refusal = infer(form, stack, first, results)) {
+    return refusal;
   }
   settle_batch_norm(form, stack, first, results);
   Result expected{};
@@ -300,11 +290,11 @@ bool Inference::results(
       expected.sizes == results[0].sizes && expected.strides == results[0].strides;
   const std::lock_guard<std::mutex> lock(mutex_);
   if (obeys) {
-    keep(dtypes_, call.dtypes(), c10::ScalarType(results[0].dtype));
+    keep(dtypes_, call.dtypes(form), c10::ScalarType(results[0].dtype));
   } else {
-    keep(known_, call.signature(), Results(results));
+    keep(known_, signature, Results(results));
   }
-  return true;
+  return {};
 }
 
 } // namespace flagos

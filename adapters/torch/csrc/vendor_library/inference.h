@@ -21,20 +21,15 @@ using Results = c10::SmallVector<Result, 1>;
 // The results of one operator. May be used by several threads at once.
 class Inference {
  public:
-  // The results of a call whose arguments begin at `first` of the stack; returns false with the reason where torch
-  // cannot tell, for instance because the arguments are wrong.
-  bool results(
-      const Form& form,
-      const LibraryCall& call,
-      const torch::jit::Stack& stack,
-      size_t first,
-      Results& results,
-      std::string& why_not);
+  // The results of a call whose arguments begin at `first` of the stack. Refuses where torch cannot tell them, for
+  // instance because the arguments are wrong.
+  Refusal
+  results(const Form& form, const LibraryCall& call, const torch::jit::Stack& stack, size_t first, Results& results);
 
  private:
   // By rule: results of pointwise operators on contiguous tensors have the shape that the arguments broadcast to, and
   // are contiguous. Only their dtype is asked of torch, once for each combination of dtypes.
-  bool by_rule(const LibraryCall& call, Results& results);
+  bool by_rule(const Form& form, const LibraryCall& call, Results& results);
 
   template <class Value>
   using BySignature = std::unordered_map<uint64_t, std::pair<CallSignature, Value>>;

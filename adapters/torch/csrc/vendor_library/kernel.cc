@@ -11,12 +11,15 @@
 
 #include "aten/alias.h"
 #include "aten/boxed.h"
+#include "aten/each_tensor.h"
 #include "aten/register.h"
 #include "aten/traced.h"
 #include "runtime/allocator.h"
 #include "vendor_library/call.h"
 #include "vendor_library/cpu_form.h"
+#include "vendor_library/indices.h"
 #include "vendor_library/inference.h"
+#include "vendor_library/overlap.h"
 #include "vendor_library/register.h"
 
 namespace flagos {
@@ -31,13 +34,13 @@ const FlagosKernels* library_kernels() {
 // A kernel of the library with all that is known of its operator.
 struct Kernel {
   explicit Kernel(const c10::OperatorHandle& op)
-      : particulars(particulars_of(c10::toString(op.operator_name()))), cpu_form(op) {}
+      : particulars(particulars_of(c10::toString(op.operator_name()))),
+        found(find_kernel(op, library_kernels())),
+        cpu_form(op) {}
 
-  const FlagosKernel* kernel = nullptr; // null where the library does not serve the operator
-  Form form;
-  std::string why_not;
   const Particulars& particulars;
   bool takes_indices = particulars.has(kTakesIndices);
+  FoundKernel found; // refused where the library does not serve the operator
   CpuForm cpu_form;
   Inference inference;
 };
@@ -47,138 +50,29 @@ struct Kernel {
 Kernel& kernel_of(const c10::OperatorHandle& op) {
   static std::mutex mutex;
   static auto* kernels = new std::unordered_map<std::string, Kernel>;
-  const std::string name = c10::toString(op.operator_name());
   const std::lock_guard<std::mutex> lock(mutex);
-  const auto [place, fresh] = kernels->try_emplace(name, op);
-  Kernel& kernel = place->second;
-  if (fresh) {
-    if (auto form = find_kernel(op, library_kernels(), &kernel.kernel, kernel.why_not)) {
-      kernel.form = std::move(*form);
-    } else {
-      kernel.kernel = nullptr;
-    }
-  }
-  return kernel;
-}
-
-// Whether two elements of a tensor may lie at one place.
-bool may_overlap(const c10::TensorImpl* tensor) {
-  c10::SmallVector<std::pair<int64_t, int64_t>, 6> dimensions; // strides and sizes
-  for (int64_t i = 0; i < tensor->dim(); ++i) {
-    if (tensor->size(i) != 1) {
-      dimensions.emplace_back(tensor->stride(i), tensor->size(i));
-    }
-  }
-  std::sort(dimensions.begin(), dimensions.end());
-  int64_t reach = 0; // from the first element to the last one, of the dimensions seen so far
-  for (const auto& [stride, size] : dimensions) {
-    if (stride <= reach) {
-      return true;
-    }
-    reach += stride * (size - 1);
-  }
-  return false;
-}
-
-// The addresses from the first element to behind the last one. Strides are never negative.
-std::pair<uintptr_t, uintptr_t> addresses(const c10::TensorImpl* tensor) {
-  const auto first = reinterpret_cast<uintptr_t>(tensor->unsafe_storage().unsafeGetStorageImpl()->data()) +
-      static_cast<uintptr_t>(tensor->storage_offset()) * tensor->itemsize();
-  uintptr_t elements = 1;
-  for (int64_t i = 0; i < tensor->dim(); ++i) {
-    if (tensor->size(i) == 0) {
-      return {first, first};
-    }
-    elements += static_cast<uintptr_t>((tensor->size(i) - 1) * tensor->stride(i));
-  }
-  return {first, first + elements * tensor->itemsize()};
-}
-
-// Whether two tensors are the same elements in the same order.
-bool same_elements(const c10::TensorImpl* a, const c10::TensorImpl* b) {
-  return a == b ||
-      (a->dtype() == b->dtype() && a->sizes() == b->sizes() && a->strides() == b->strides() &&
-       addresses(a) == addresses(b));
-}
-
-// A dimension of two tensors: the stride, and the sizes in each.
-struct Dimension {
-  int64_t stride;
-  int64_t a_size;
-  int64_t b_size;
-};
-
-// Whether two of the elements that these dimensions span may lie `distance` apart. The greatest stride comes first, and
-// each is greater than what the ones behind it reach, so that few multiples of it come close to the distance.
-bool may_meet(const Dimension* dimension, const Dimension* end, int64_t distance) {
-  if (dimension == end) {
-    return distance == 0;
-  }
-  const int64_t nearest = distance / dimension->stride;
-  for (int64_t steps = nearest - 1; steps <= nearest + 1; ++steps) {
-    const bool is_within = -dimension->b_size < steps && steps < dimension->a_size;
-    const int64_t rest = distance - steps * dimension->stride;
-    if (is_within && std::abs(rest) < dimension->stride && may_meet(dimension + 1, end, rest)) {
-      return true;
-    }
-  }
-  return false;
-}
-
-// Whether no element of one lies in the other although their ranges intersect: the parts of a tensor that `chunk` along
-// the last dimension gives, or its columns. Told for tensors of one dtype and of the same strides.
-bool interleave(const c10::TensorImpl* a, const c10::TensorImpl* b, int64_t bytes_apart) {
-  const auto itemsize = static_cast<int64_t>(a->itemsize());
-  if (a->dtype() != b->dtype() || a->strides() != b->strides() || bytes_apart % itemsize != 0 || may_overlap(a) ||
-      may_overlap(b)) {
-    return false;
-  }
-  c10::SmallVector<Dimension, 6> dimensions;
-  for (int64_t i = 0; i < a->dim(); ++i) {
-    if (a->size(i) != 1 || b->size(i) != 1) {
-      dimensions.push_back({a->stride(i), a->size(i), b->size(i)});
-    }
-  }
-  std::sort(dimensions.begin(), dimensions.end(), [](const Dimension& one, const Dimension& other) {
-    return one.stride > other.stride;
-  });
-  return !may_meet(dimensions.begin(), dimensions.end(), bytes_apart / itemsize);
-}
-
-// Whether an element of one may lie in the other.
-bool may_share(const c10::TensorImpl* a, const c10::TensorImpl* b) {
-  const auto [a_first, a_end] = addresses(a);
-  const auto [b_first, b_end] = addresses(b);
-  return a_first < b_end && b_first < a_end && !interleave(a, b, static_cast<int64_t>(b_first - a_first));
+  return kernels->try_emplace(c10::toString(op.operator_name()), op).first->second;
 }
 
 // Whether a kernel may write to `output`: the host checks what torch's kernels check themselves. A pointwise kernel
 // reads each element before it writes to its place.
-bool may_write(
-    const at::Tensor& output,
-    const Result* result,
-    const LibraryCall& call,
-    const Form& form,
-    std::string& why_not) {
+Refusal may_write(const at::Tensor& output, const Result* result, const LibraryCall& call, const Form& form) {
   c10::TensorImpl* impl = output.unsafeGetTensorImpl();
   if (result != nullptr && (impl->sizes() != at::IntArrayRef(result->sizes) || output.scalar_type() != result->dtype)) {
-    why_not = "a tensor to write to has another shape or dtype than the result";
-    return false;
+    return Refusal("a tensor to write to has another shape or dtype than the result");
   }
   if (impl->numel() != 0 && may_overlap(impl)) {
-    why_not = "elements of a tensor to write to overlap";
-    return false;
+    return Refusal("elements of a tensor to write to overlap");
   }
   for (c10::TensorImpl* input : call.inputs()) {
     if (form.in_place && input == call.inputs()[0] && input == impl) {
       continue;
     }
     if (may_share(impl, input) && !(form.pointwise && same_elements(impl, input))) {
-      why_not = "a tensor to write to overlaps an argument";
-      return false;
+      return Refusal("a tensor to write to overlaps an argument");
     }
   }
-  return true;
+  return {};
 }
 
 at::Tensor allocate(const Result& result) {
@@ -204,131 +98,37 @@ void resize_empty(const at::Tensor& output, const Result& result) {
   }
 }
 
-// Adds the arguments that the operator writes to, as they are. No element of them may lie in another argument.
-bool add_written(
-    LibraryCall& call,
-    const Form& form,
-    const torch::jit::Stack& stack,
-    size_t first,
-    std::string& why_not) {
-  const auto add = [&](const at::Tensor& output) {
-    if (!output.defined() || !is_plain(output, call.device()) ||
-        (output.numel() != 0 && may_overlap(output.unsafeGetTensorImpl()))) {
-      why_not = "a tensor to write to is not a plain one of the device";
-      return false;
-    }
-    call.add_output(output);
-    return true;
-  };
+// Visits the tensors that an operator of such a form writes as they are.
+template <class Visit>
+void each_written(const Form& form, const torch::jit::Stack& stack, size_t first, const Visit& visit) {
   for (const int place : form.written) {
-    const c10::IValue& value = stack[first + static_cast<size_t>(place)];
-    if (value.isTensor()) {
-      if (!add(value.toTensor())) {
-        return false;
-      }
-      continue;
-    }
-    for (const at::Tensor& tensor : value.toTensorList()) {
-      if (!add(tensor)) {
-        return false;
-      }
-    }
+    each_tensor(stack[first + static_cast<size_t>(place)], visit);
   }
-  return true;
+}
+
+// Adds the arguments that the operator writes to, as they are. No element of them may lie in another argument.
+Refusal add_written(LibraryCall& call, const Form& form, const torch::jit::Stack& stack, size_t first) {
+  bool all_plain = true;
+  each_written(form, stack, first, [&](const at::Tensor& output) {
+    all_plain = all_plain && output.defined() && is_plain(output, call.device()) &&
+        (output.numel() == 0 || !may_overlap(output.unsafeGetTensorImpl()));
+    if (all_plain) {
+      call.add_output(output);
+    }
+  });
+  if (!all_plain) {
+    return Refusal("a tensor to write to is not a plain one of the device");
+  }
+  return share_memory(call.inputs()) ? Refusal("arguments share memory") : Refusal();
 }
 
 // Raises the version counters of the arguments that were written to, for operators for which torch does not.
 void bump_versions(const Form& form, const torch::jit::Stack& stack, size_t first) {
-  const auto bump = [](const at::Tensor& tensor) {
+  each_written(form, stack, first, [](const at::Tensor& tensor) {
     if (tensor.unsafeGetTensorImpl()->version_counter().enabled()) {
       tensor.unsafeGetTensorImpl()->bump_version();
     }
-  };
-  for (const int place : form.written) {
-    const c10::IValue& value = stack[first + static_cast<size_t>(place)];
-    if (value.isTensor()) {
-      bump(value.toTensor());
-      continue;
-    }
-    for (const at::Tensor& tensor : value.toTensorList()) {
-      bump(tensor);
-    }
-  }
-}
-
-// Whether any two arguments share memory, other than by being one tensor: then the order of a list's operations counts.
-bool share_memory(const LibraryCall& call) {
-  c10::SmallVector<std::pair<uintptr_t, uintptr_t>, 16> ranges;
-  for (const c10::TensorImpl* input : call.inputs()) {
-    const auto range = addresses(input);
-    if (range.first != range.second) {
-      ranges.push_back(range);
-    }
-  }
-  std::sort(ranges.begin(), ranges.end());
-  for (size_t i = 1; i < ranges.size(); ++i) {
-    if (ranges[i].first < ranges[i - 1].second) {
-      return true;
-    }
-  }
-  return false;
-}
-
-// Replaces masks among indices by the places where they are true, which have as many elements as the result: a kernel's
-// results are allocated before it runs. Moves indices of the host to the device. Leaves what torch refuses as it is.
-void prepare_indices(torch::jit::Stack& stack, size_t first) {
-  const at::Tensor& self = stack[first].toTensor();
-  c10::IValue& indices = stack[first + 1];
-  if (!indices.isOptionalTensorList() || !is_flagos(self)) {
-    return;
-  }
-  const auto given = indices.toOptionalTensorList();
-  const auto is_mask = [](const at::Tensor& index) {
-    return index.defined() && (index.scalar_type() == at::kBool || index.scalar_type() == at::kByte);
-  };
-  bool any = false;
-  int64_t dim = 0;
-  for (const std::optional<at::Tensor> index : given) {
-    if (!index.has_value() || !index->defined()) {
-      ++dim;
-      continue;
-    }
-    any = any || index->is_cpu() || is_mask(*index);
-    if (!index->is_cpu() && index->device() != self.device()) {
-      return;
-    }
-    if (!is_mask(*index)) {
-      ++dim;
-      continue;
-    }
-    for (int64_t i = 0; i < index->dim(); ++i) {
-      if (dim + i >= self.dim() || index->size(i) != self.size(dim + i)) {
-        return;
-      }
-    }
-    if (index->dim() == 0) {
-      return;
-    }
-    dim += index->dim();
-  }
-  if (!any) {
-    return;
-  }
-  c10::List<std::optional<at::Tensor>> places;
-  for (const std::optional<at::Tensor> index : given) {
-    if (!index.has_value() || !index->defined()) {
-      places.push_back(index);
-      continue;
-    }
-    if (!is_mask(*index)) {
-      places.push_back(index->to(self.device()));
-      continue;
-    }
-    for (const at::Tensor& column : index->nonzero().unbind(1)) {
-      places.push_back(column.to(self.device()));
-    }
-  }
-  indices = std::move(places);
+  });
 }
 
 // The first elements of a result, as many as the kernel says that there are.
@@ -357,19 +157,44 @@ struct Outputs {
   c10::SmallVector<std::pair<size_t, at::Tensor>, 1> converted;
 };
 
-// Adds the outputs of an operator that only writes its results. Returns false, with the reason, where the library
-// cannot serve the call.
-bool add_outputs(
-    Kernel& kernel,
-    LibraryCall& call,
-    const torch::jit::Stack& stack,
-    size_t first,
-    Outputs& outputs,
-    std::string& why_not) {
-  const Form& form = kernel.form;
+// Whether a result is converted to the dtype of `out` afterwards, where torch surely does that; else the CPU's operator
+// tells whether `out` is refused.
+bool is_converted(const at::Tensor& output, const Result& result) {
+  return at::isFloatingType(result.dtype) && output.scalar_type() != result.dtype &&
+      c10::canCast(result.dtype, output.scalar_type()) && output.sizes() == at::IntArrayRef(result.sizes);
+}
+
+// Adds an argument as the output for one result, which is null where the outputs are given.
+Refusal add_given(const Form& form, LibraryCall& call, const Result* result, Outputs& outputs) {
+  const at::Tensor& output = outputs.tensors.back();
+  if (!is_plain(output, call.device())) {
+    return Refusal("a tensor to write to is not a plain one of the device");
+  }
+  const auto& inputs = call.inputs();
+  const bool is_read = std::find(inputs.begin(), inputs.end(), output.unsafeGetTensorImpl()) != inputs.end();
+  if (result != nullptr && !form.in_place && !is_read && result->is_defined) {
+    resize_empty(output, *result);
+    if (form.pointwise && is_converted(output, *result)) {
+      outputs.converted.emplace_back(outputs.tensors.size() - 1, allocate(*result));
+      call.add_output(outputs.converted.back().second);
+      return {};
+    }
+  }
+  if (Refusal refusal = may_write(output, result, call, form)) {
+    return refusal;
+  }
+  call.add_output(output);
+  return {};
+}
+
+// Adds the outputs of an operator that only writes its results.
+Refusal add_outputs(Kernel& kernel, LibraryCall& call, const torch::jit::Stack& stack, size_t first, Outputs& outputs) {
+  const Form& form = kernel.found.form;
   Results results;
-  if (form.functional.has_value() && !kernel.inference.results(form, call, stack, first, results, why_not)) {
-    return false;
+  if (form.functional.has_value()) {
+    if (Refusal refusal = kernel.inference.results(form, call, stack, first, results)) {
+      return refusal;
+    }
   }
   const size_t count = form.returns_list ? results.size() : form.results.size();
   for (size_t i = 0; i < count; ++i) {
@@ -380,31 +205,11 @@ bool add_outputs(
       continue;
     }
     outputs.tensors.push_back(stack[first + static_cast<size_t>(form.results[i])].toTensor());
-    const at::Tensor& output = outputs.tensors.back();
-    if (!is_plain(output, call.device())) {
-      why_not = "a tensor to write to is not a plain one of the device";
-      return false;
+    if (Refusal refusal = add_given(form, call, result, outputs)) {
+      return refusal;
     }
-    const auto& inputs = call.inputs();
-    const bool is_read = std::find(inputs.begin(), inputs.end(), output.unsafeGetTensorImpl()) != inputs.end();
-    if (result != nullptr && !form.in_place && !is_read && result->is_defined) {
-      resize_empty(output, *result);
-    }
-    // A result of another dtype than `out` is converted afterwards where torch surely does that; else the CPU's
-    // operator tells whether `out` is refused.
-    if (form.pointwise && result != nullptr && !form.in_place && !is_read && result->is_defined &&
-        at::isFloatingType(result->dtype) && output.scalar_type() != result->dtype &&
-        c10::canCast(result->dtype, output.scalar_type()) && output.sizes() == at::IntArrayRef(result->sizes)) {
-      outputs.converted.emplace_back(i, allocate(*result));
-      call.add_output(outputs.converted.back().second);
-      continue;
-    }
-    if (!may_write(output, result, call, form, why_not)) {
-      return false;
-    }
-    call.add_output(output);
   }
-  return true;
+  return {};
 }
 
 // Replaces the arguments on the stack by the results.
@@ -419,39 +224,8 @@ void push_results(torch::jit::Stack* stack, size_t first, const Form& form, Outp
   }
 }
 
-// Serves a call by the library. Returns false with the reason, and the arguments on the stack, if the library does not.
-bool call_library(
-    Kernel& kernel,
-    torch::jit::Stack* stack,
-    size_t num_arguments,
-    bool counts_versions,
-    std::string& why_not) {
-  const Form& form = kernel.form;
-  const size_t first = stack->size() - num_arguments;
-  if (C10_UNLIKELY(kernel.takes_indices)) {
-    prepare_indices(*stack, first);
-  }
-  LibraryCall call;
-  if (!call.describe(*stack, first, form, why_not)) {
-    return false;
-  }
-  open_device();
-  const DeviceScope scope(call.device());
-  Outputs outputs;
-  if (C10_UNLIKELY(!form.written.empty())) {
-    if (!add_written(call, form, *stack, first, why_not)) {
-      return false;
-    }
-    if (share_memory(call)) {
-      why_not = "arguments share memory";
-      return false;
-    }
-  } else if (!add_outputs(kernel, call, *stack, first, outputs, why_not)) {
-    return false;
-  }
-  if (!call.run(*library_kernels(), kernel.kernel, form, why_not)) {
-    return false;
-  }
+// Gives the outputs what is left to do for them after the kernel was queued.
+void finish(const Form& form, const LibraryCall& call, const torch::jit::Stack& stack, size_t first, Outputs& outputs) {
   for (const auto& [place, result] : outputs.converted) {
     outputs.tensors[place].copy_(result);
   }
@@ -461,15 +235,40 @@ bool call_library(
     }
   }
   if (C10_UNLIKELY(!form.written.empty())) {
-    if (counts_versions) {
-      bump_versions(form, *stack, first);
-    }
     for (const int place : form.results) {
-      outputs.tensors.push_back((*stack)[first + static_cast<size_t>(place)].toTensor());
+      outputs.tensors.push_back(stack[first + static_cast<size_t>(place)].toTensor());
     }
   }
+}
+
+// Serves a call by the library. The arguments are still on the stack if the library refuses.
+Refusal call_library(Kernel& kernel, torch::jit::Stack* stack, size_t num_arguments, bool counts_versions) {
+  const Form& form = kernel.found.form;
+  const size_t first = stack->size() - num_arguments;
+  if (C10_UNLIKELY(kernel.takes_indices)) {
+    prepare_indices(*stack, first);
+  }
+  LibraryCall call;
+  if (Refusal refusal = call.describe(*stack, first, form)) {
+    return refusal;
+  }
+  open_device();
+  const DeviceScope scope(call.device());
+  const bool writes_as_it_is = C10_UNLIKELY(!form.written.empty());
+  Outputs outputs;
+  if (Refusal refusal = writes_as_it_is ? add_written(call, form, *stack, first)
+                                        : add_outputs(kernel, call, *stack, first, outputs)) {
+    return refusal;
+  }
+  if (Refusal refusal = call.run(*library_kernels(), kernel.found.kernel, form)) {
+    return refusal;
+  }
+  finish(form, call, *stack, first, outputs);
+  if (writes_as_it_is && counts_versions) {
+    bump_versions(form, *stack, first);
+  }
   push_results(stack, first, form, outputs);
-  return true;
+  return {};
 }
 
 // Serves a call with torch's CPU kernel on copies, and counts that with its reason.
@@ -531,16 +330,15 @@ class LibraryKernel final : public c10::OperatorKernel {
       op.redispatchBoxed(kComposite, stack);
       return;
     }
-    std::string why_not;
-    if (C10_UNLIKELY(kernel_.kernel == nullptr)) {
-      why_not = kernel_.why_not;
-    } else if (C10_UNLIKELY(route == FLAGOS_ROUTE_CPU_FALLBACK)) {
-      why_not = "the plan routes it to the CPU";
-    } else if (C10_UNLIKELY(!native_keys_.has(native->dense))) {
-      why_not = "kernels of libraries take dense tensors only";
-    } else if (by_library(stack, why_not)) {
-      log_dispatch(slot_, name_.c_str(), native->name.c_str());
-      return;
+    const Refusal* refusal = refused_before(route);
+    Refusal of_this_call;
+    if (C10_LIKELY(refusal == nullptr)) {
+      of_this_call = by_library(stack);
+      if (!of_this_call) {
+        log_dispatch(slot_, name_.c_str(), native->name.c_str());
+        return;
+      }
+      refusal = &of_this_call;
     }
     if (composite_ && route != FLAGOS_ROUTE_CPU_FALLBACK) {
       // What it consists of reaches the library's kernels.
@@ -548,13 +346,26 @@ class LibraryKernel final : public c10::OperatorKernel {
       return;
     }
     log_dispatch(slot_, name_.c_str(), "cpu");
-    call_cpu(op, native_keys_, stack, traits_, kernel_, name_, why_not);
+    call_cpu(op, native_keys_, stack, traits_, kernel_, name_, refusal->reason());
   }
 
  private:
-  bool by_library(torch::jit::Stack* stack, std::string& why_not) {
+  // The reason why the library is not even asked; null if it is.
+  const Refusal* refused_before(uint32_t route) const {
+    static const Refusal by_plan("the plan routes it to the CPU");
+    static const Refusal by_layout("kernels of libraries take dense tensors only");
+    if (kernel_.found.refusal) {
+      return &kernel_.found.refusal;
+    }
+    if (C10_UNLIKELY(route == FLAGOS_ROUTE_CPU_FALLBACK)) {
+      return &by_plan;
+    }
+    return C10_UNLIKELY(!native_keys_.has(native->dense)) ? &by_layout : nullptr;
+  }
+
+  Refusal by_library(torch::jit::Stack* stack) {
     try {
-      return call_library(kernel_, stack, num_arguments_, traits_.counts_versions, why_not);
+      return call_library(kernel_, stack, num_arguments_, traits_.counts_versions);
     } catch (c10::Error& error) {
       name_while_capturing(error, name_.c_str());
       throw;
@@ -588,29 +399,31 @@ c10::KernelFunction library_kernel(const c10::OperatorHandle& op, c10::DispatchK
   return c10::KernelFunction::makeFromBoxedFunctor(std::make_unique<LibraryKernel>(op, native_key));
 }
 
-const std::string* why_not_by_library(const c10::OperatorHandle& op) {
-  const Kernel& kernel = kernel_of(op);
-  return kernel.kernel != nullptr ? nullptr : &kernel.why_not;
+const Refusal& refusal_by_library(const c10::OperatorHandle& op) {
+  return kernel_of(op).found.refusal;
 }
 
 void serve_by_library(const c10::OperatorHandle& op, torch::jit::Stack* stack, const Traits& traits) {
   Kernel& kernel = kernel_of(op);
-  std::string why_not = kernel.why_not;
-  if (kernel.kernel != nullptr &&
-      call_library(kernel, stack, op.schema().arguments().size(), traits.counts_versions, why_not)) {
-    return;
+  const Refusal* refusal = &kernel.found.refusal;
+  Refusal of_this_call;
+  if (!*refusal) {
+    of_this_call = call_library(kernel, stack, op.schema().arguments().size(), traits.counts_versions);
+    if (!of_this_call) {
+      return;
+    }
+    refusal = &of_this_call;
   }
-  call_cpu(op, native->keys, stack, traits, kernel, c10::toString(op.operator_name()), why_not);
+  call_cpu(op, native->keys, stack, traits, kernel, c10::toString(op.operator_name()), refusal->reason());
 }
 
-bool copy_by_library(const at::Tensor& to, const at::Tensor& from, std::string& why_not) {
+Refusal copy_by_library(const at::Tensor& to, const at::Tensor& from) {
   static Kernel& kernel = kernel_of(*find_operator(at::_ops::copy_::name));
-  if (kernel.kernel == nullptr) {
-    why_not = kernel.why_not;
-    return false;
+  if (kernel.found.refusal) {
+    return Refusal(kernel.found.refusal.reason());
   }
   torch::jit::Stack stack{to, from, false};
-  return call_library(kernel, &stack, stack.size(), /*counts_versions=*/false, why_not);
+  return call_library(kernel, &stack, stack.size(), /*counts_versions=*/false);
 }
 
 } // namespace flagos

@@ -7,14 +7,15 @@
 #include <string>
 
 #include "aten/boxed.h"
+#include "vendor_library/refusal.h"
 
 namespace flagos {
 
 // Serves a call on dense tensors by the library or, counted, by the CPU.
 void serve_by_library(const c10::OperatorHandle& op, torch::jit::Stack* stack, const Traits& traits);
 
-// Copies between tensors of one device by the library's `aten::copy_`. Returns false with the reason if it does not.
-bool copy_by_library(const at::Tensor& to, const at::Tensor& from, std::string& why_not);
+// Copies between tensors of one device by the library's `aten::copy_`.
+Refusal copy_by_library(const at::Tensor& to, const at::Tensor& from);
 
 // Throws while the current stream is being captured: what the CPU computes would not be repeated by the graph. `why` is
 // the reason why the operator is not served by the library.

@@ -166,19 +166,17 @@ class LibraryNative final : public Native {
       copy_device_memory(to.device().index(), to.mutable_data_ptr(), from.const_data_ptr(), to.nbytes());
       return;
     }
-    std::string declined;
-    if (to.device() == from.device()) {
-      if (copy_by_library(to, from, declined)) {
-        return;
-      }
-    } else if (is_dense(to) && is_dense(from) && to.numel() != 0) {
+    const bool on_one_device = to.device() == from.device();
+    if (!on_one_device && is_dense(to) && is_dense(from) && to.numel() != 0) {
       copy_between(to, from);
       return;
-    } else {
-      declined = "the tensors are on two devices";
     }
-    refuse_while_capturing(at::_ops::copy_::name, declined);
-    check(core->op_record_fallback(at::_ops::copy_::name, declined.c_str()));
+    const Refusal refusal = on_one_device ? copy_by_library(to, from) : Refusal("the tensors are on two devices");
+    if (!refusal) {
+      return;
+    }
+    refuse_while_capturing(at::_ops::copy_::name, refusal.reason());
+    check(core->op_record_fallback(at::_ops::copy_::name, refusal.reason().c_str()));
     copy_on_host(to, from);
   }
 

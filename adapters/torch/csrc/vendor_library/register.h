@@ -10,6 +10,7 @@
 
 #include "aten/registrar.h"
 #include "runtime/native.h"
+#include "vendor_library/refusal.h"
 
 namespace flagos {
 
@@ -18,8 +19,8 @@ std::unique_ptr<Native> library_native(std::string vendor);
 // The kernel of an operator under one dispatch key: the library's where it has one, and the CPU's under `native_key`.
 c10::KernelFunction library_kernel(const c10::OperatorHandle& op, c10::DispatchKey native_key);
 
-// Why the library does not serve an operator; null if it does.
-const std::string* why_not_by_library(const c10::OperatorHandle& op);
+// Whether the library refuses an operator, for the life of the process.
+const Refusal& refusal_by_library(const c10::OperatorHandle& op);
 
 // Operators that only read or change what a tensor says about its memory.
 void register_metadata_operators(Registrar& registrar);
