@@ -30,6 +30,7 @@ const UNLIMITED: i64 = 2_147_483_647;
 const COMPRESSED: i64 = 2048;
 
 /// How the scores are masked.
+#[derive(Default)]
 struct Mask {
     /// Added to the scores before they are scaled.
     bias: Option<View>,
@@ -50,77 +51,94 @@ fn mask(
     scale: f64,
 ) -> Result<Mask> {
     let (rows, columns) = (query.sizes[2], key.sizes[2]);
-    if call.flag(causal)? && call.optional(given)?.is_some() {
-        return decline("attention that is causal and has a mask besides");
-    }
+    let given = call.optional(given)?;
     if call.flag(causal)? {
-        let compressed = rows.max(columns) > COMPRESSED;
-        let sizes = if compressed {
-            [COMPRESSED; 2]
+        return if given.is_some() {
+            decline("attention that is causal and has a mask besides")
         } else {
-            [rows, columns]
+            causal_mask(call, rows, columns)
         };
-        let hidden = call.temporary(DType::Bool, &sizes)?;
-        call.run("aclnnInplaceOne", &[Arg::Tensor(hidden)])?;
-        call.run("aclnnInplaceTriu", &[Arg::Tensor(hidden), Arg::int(1)])?;
-        return Ok(Mask {
-            bias: None,
-            hidden: Some(hidden),
-            sparse_mode: if compressed { 2 } else { 0 },
-            precise: 0,
-        });
     }
-    let Some(added) = call.optional(given)? else {
-        return Ok(Mask {
-            bias: None,
-            hidden: None,
-            sparse_mode: 0,
-            precise: 0,
-        });
+    let Some(given) = given else {
+        return Ok(Mask::default());
     };
-    // CANN scales what it adds.
     let full = [query.sizes[0], query.sizes[1], rows, columns];
-    if added.sizes.len() > full.len() || scale == 0.0 {
+    if given.sizes.len() > full.len() || scale == 0.0 {
         return decline("a mask of more than four dimensions, or scores that are scaled to 0");
     }
-    if added.dtype == DType::Bool {
-        // CANN hides where torch shows. All heads have one mask, or each has its own.
-        let heads = if added.sizes.len() == 4 {
-            added.sizes[1]
-        } else {
-            1
-        };
-        if heads != 1 && heads != full[1] {
-            return decline("a mask of another number of heads");
-        }
-        let sizes = match (added.sizes.len(), heads) {
-            (0..=2, _) => vec![rows, columns],
-            (_, heads) => vec![full[0], heads, rows, columns],
-        };
-        let hidden = call.temporary(DType::Bool, &sizes)?;
-        let shown = call.dense(added.expanded(&sizes)?)?;
-        call.run(
-            "aclnnLogicalNot",
-            &[Arg::Tensor(shown), Arg::Tensor(hidden)],
-        )?;
-        return Ok(Mask {
-            bias: None,
-            hidden: Some(hidden),
-            sparse_mode: 0,
-            precise: 2,
-        });
+    if given.dtype == DType::Bool {
+        shown_mask(call, &given, full)
+    } else {
+        added_mask(call, &given, full, query.dtype, scale)
     }
-    // CANN adds before it scales, so the mask is divided: as far as its type can hold that.
-    let largest = match query.dtype {
+}
+
+/// Hides the keys behind each query.
+fn causal_mask(call: &Call<'_>, rows: i64, columns: i64) -> Result<Mask> {
+    let compressed = rows.max(columns) > COMPRESSED;
+    let sizes = if compressed {
+        [COMPRESSED; 2]
+    } else {
+        [rows, columns]
+    };
+    let hidden = call.temporary(DType::Bool, &sizes)?;
+    call.run("aclnnInplaceOne", &[Arg::Tensor(hidden)])?;
+    call.run("aclnnInplaceTriu", &[Arg::Tensor(hidden), Arg::int(1)])?;
+    Ok(Mask {
+        hidden: Some(hidden),
+        sparse_mode: if compressed { 2 } else { 0 },
+        ..Mask::default()
+    })
+}
+
+/// Hides where torch's mask does not show. All heads have one mask, or each has its own.
+fn shown_mask(call: &Call<'_>, shown: &View, full: [i64; 4]) -> Result<Mask> {
+    let [batch, all_heads, rows, columns] = full;
+    let heads = if shown.sizes.len() == 4 {
+        shown.sizes[1]
+    } else {
+        1
+    };
+    if heads != 1 && heads != all_heads {
+        return decline("a mask of another number of heads");
+    }
+    let sizes = if shown.sizes.len() <= 2 {
+        vec![rows, columns]
+    } else {
+        vec![batch, heads, rows, columns]
+    };
+    let hidden = call.temporary(DType::Bool, &sizes)?;
+    let shown = call.dense(shown.expanded(&sizes)?)?;
+    call.run(
+        "aclnnLogicalNot",
+        &[Arg::Tensor(shown), Arg::Tensor(hidden)],
+    )?;
+    Ok(Mask {
+        hidden: Some(hidden),
+        precise: 2,
+        ..Mask::default()
+    })
+}
+
+/// Adds numbers, and hides where they are minus infinity. CANN adds before it scales, so the numbers are divided by the
+/// scale: as far as their type can hold that.
+fn added_mask(
+    call: &Call<'_>,
+    added: &View,
+    full: [i64; 4],
+    dtype: DType,
+    scale: f64,
+) -> Result<Mask> {
+    let largest = match dtype {
         DType::F16 => 65504.0,
         DType::Bf16 => f64::from(f32::from_bits(0x7f7f_0000)),
         _ => f64::from(f32::MAX),
     };
-    if scale.abs() < 1.0 / 32.0 && query.dtype == DType::F16 {
+    if scale.abs() < 1.0 / 32.0 && dtype == DType::F16 {
         return decline("a mask that is added in half precision to scores of so small a scale");
     }
     let limit = largest / 4.0 * scale.abs().min(1.0);
-    let bias = call.temporary(query.dtype, &full)?;
+    let bias = call.temporary(dtype, &full)?;
     let number = |value: f64| Arg::Scalar(Number::Real(value));
     call.run(
         "aclnnInplaceCopy",
@@ -135,7 +153,7 @@ fn mask(
             Arg::Tensor(hidden),
         ],
     )?;
-    let limited = call.temporary(query.dtype, &full)?;
+    let limited = call.temporary(dtype, &full)?;
     call.run(
         "aclnnClamp",
         &[
@@ -152,8 +170,8 @@ fn mask(
     Ok(Mask {
         bias: Some(limited),
         hidden: Some(hidden),
-        sparse_mode: 0,
         precise: 2,
+        ..Mask::default()
     })
 }
 
