@@ -308,6 +308,10 @@ bool left_to_composite(const c10::OperatorHandle& op, c10::DispatchKey native_ke
       !op.hasKernelForDispatchKey(native_key) && has_kernel(op, native_key);
 }
 
+// Of every operator.
+const Refusal refused_by_plan("the plan routes it to the CPU");
+const Refusal refused_by_layout("kernels of libraries take dense tensors only");
+
 class LibraryKernel final : public c10::OperatorKernel {
  public:
   LibraryKernel(const c10::OperatorHandle& op, c10::DispatchKey native_key)
@@ -352,15 +356,13 @@ class LibraryKernel final : public c10::OperatorKernel {
  private:
   // The reason why the library is not even asked; null if it is.
   const Refusal* refused_before(uint32_t route) const {
-    static const Refusal by_plan("the plan routes it to the CPU");
-    static const Refusal by_layout("kernels of libraries take dense tensors only");
     if (kernel_.found.refusal) {
       return &kernel_.found.refusal;
     }
     if (C10_UNLIKELY(route == FLAGOS_ROUTE_CPU_FALLBACK)) {
-      return &by_plan;
+      return &refused_by_plan;
     }
-    return C10_UNLIKELY(!native_keys_.has(native->dense)) ? &by_layout : nullptr;
+    return C10_UNLIKELY(!native_keys_.has(native->dense)) ? &refused_by_layout : nullptr;
   }
 
   Refusal by_library(torch::jit::Stack* stack) {
