@@ -37,8 +37,9 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # What each wheel is built from. Folders count too, so that a deleted file is noticed.
 find_sources = $(shell find $(1) -not -path '*/__pycache__*' -not -name '*.so' 2>/dev/null | sort)
 CORE_SOURCES := Cargo.toml Cargo.lock $(call find_sources,core/Cargo.toml core/build.rs core/src core/include) \
-  $(call find_sources,$(wildcard core/vendors/*/Cargo.toml core/vendors/*/src))
-FLAGOS_SOURCES := $(CORE_SOURCES) $(call find_sources,comm/Cargo.toml comm/src adapters/te/Cargo.toml adapters/te/src) \
+  $(call find_sources,$(addprefix core/vendors/kit/,Cargo.toml src))
+FLAGOS_SOURCES := $(CORE_SOURCES) $(call find_sources,$(addprefix core/vendors/cuda/,Cargo.toml src)) \
+  $(call find_sources,comm/Cargo.toml comm/src adapters/te/Cargo.toml adapters/te/src) \
   $(call find_sources,python/Cargo.toml python/module python/pyproject.toml python/README.md python/src python/flagos)
 # The shim knows the core by its C headers alone.
 SHIM_SOURCES := adapters/torch/shim.mk $(call find_sources,core/include comm/include adapters/torch/csrc)
@@ -48,6 +49,11 @@ TOOLS_SOURCES := $(call find_sources,$(addprefix adapters/torch-tools/,pyproject
 LIGHTX2V_SOURCES := $(call find_sources,$(addprefix adapters/lightx2v/,pyproject.toml README.md python))
 
 VLLM_SOURCES := $(call find_sources,$(addprefix adapters/vllm/,pyproject.toml README.md python))
+
+# Each a library with its manifest.
+CHIPS := ascend metax
+chip_sources = $(CORE_SOURCES) core/vendors/kit/vendor_wheel.py \
+  $(call find_sources,$(addprefix core/vendors/$(1)/,Cargo.toml src pyproject.toml setup.py README.md python))
 
 # Python alone: its Rust is linked into flagos.
 TE_SOURCES := $(call find_sources,$(addprefix adapters/te/,pyproject.toml README.md python))
@@ -93,7 +99,7 @@ setup: ## virtual environment, dependencies, all wheels built and installed
 
 .PHONY: setup-dev
 setup-dev: ## the same, and what tests and lint need
-	@"$(MAKE)" -j2 $(STAMPS)/torch-fl $(STAMPS)/torch-fl-tools $(STAMPS)/te-fl $(STAMPS)/lightx2v-fl $(STAMPS)/vllm-flagos $(STAMPS)/requirements-dev
+	@"$(MAKE)" -j2 $(STAMPS)/torch-fl $(STAMPS)/torch-fl-tools $(STAMPS)/te-fl $(STAMPS)/lightx2v-fl $(STAMPS)/vllm-flagos $(CHIPS:%=$(STAMPS)/flagos-%) $(STAMPS)/requirements-dev
 
 # The environment may exist already: then it is used as it is.
 $(STAMPS)/venv:
@@ -210,6 +216,21 @@ $(DIST)/.vllm-flagos: $(VLLM_SOURCES) | $(STAMPS)/requirements
 	@rm -rf adapters/vllm/build adapters/vllm/python/*.egg-info
 	@touch "$@"
 
+# The wheel of a chip: into this folder, and with what cargo is to make it of.
+define chip_wheel
+@rm -f $(2)/flagos_$(1)-*$(3)*.whl && mkdir -p $(2)
+$(4) "$(PY)" -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir $(2) core/vendors/$(1)
+@rm -rf core/vendors/$(1)/build core/vendors/$(1)/python/*.egg-info
+endef
+define rules_of_chip
+$(DIST)/.flagos-$(1): $(call chip_sources,$(1)) | $(STAMPS)/requirements
+	$$(call chip_wheel,$(1),$(DIST))
+	@touch "$$@"
+$(STAMPS)/flagos-$(1): $(DIST)/.flagos-$(1) $(STAMPS)/flagos
+	$$(call install_wheel,flagos_$(1))
+endef
+$(foreach chip,$(CHIPS),$(eval $(call rules_of_chip,$(chip))))
+
 $(STAMPS)/flagos: $(DIST)/.flagos $(STAMPS)/requirements
 	$(call install_wheel,flagos)
 
@@ -229,7 +250,7 @@ $(STAMPS)/vllm-flagos: $(DIST)/.vllm-flagos $(STAMPS)/torch-fl
 	$(call install_wheel,vllm_flagos)
 
 .PHONY: wheels
-wheels: $(DIST)/.flagos $(DIST)/.torch-fl $(DIST)/.torch-fl-tools $(DIST)/.te-fl $(DIST)/.lightx2v-fl $(DIST)/.vllm-flagos ## build all wheels into dist/
+wheels: $(DIST)/.flagos $(CHIPS:%=$(DIST)/.flagos-%) $(DIST)/.torch-fl $(DIST)/.torch-fl-tools $(DIST)/.te-fl $(DIST)/.lightx2v-fl $(DIST)/.vllm-flagos ## build all wheels into dist/
 	@ls -l $(DIST)/*.whl
 
 # ---------------------------------------------------------------------------- for other machines
@@ -266,6 +287,9 @@ for project in python/module adapters/torch; do \
   PYTHONPATH=$(DIST_TOOLS) "$(PY)" -m maturin build --release --locked --zig --target $(1)-unknown-linux-gnu \
     --compatibility manylinux_2_28 --manifest-path $$project/Cargo.toml --out $(PORTABLE)/$(1); \
 done
+$(foreach chip,$(CHIPS),$(call chip_wheel,$(chip),$(PORTABLE)/$(1),,PYTHONPATH=$(DIST_TOOLS) \
+  CARGO="$(DIST_TOOLS)/bin/cargo-zigbuild zigbuild" CARGO_BUILD_TARGET=$(1)-unknown-linux-gnu.2.28)
+)
 "$(PY)" adapters/torch/add_shims.py $(PORTABLE)/$(1)/torch_fl-*.whl $(foreach minor,$(DIST_TORCHES),$(call shim_of,$(1),$(minor)))
 @rm -f $(PORTABLE)/*_$(1).whl
 for wheel in $(PORTABLE)/$(1)/*.whl; do \
@@ -278,7 +302,7 @@ done
 endef
 
 DIST_WHEELS := $(foreach processor,$(DIST_PROCESSORS),$(PORTABLE)/.$(processor))
-$(DIST_WHEELS): $(PORTABLE)/.%: $(FLAGOS_SOURCES) $(TORCH_WHEEL_SOURCES) | $(DIST_TOOLS)/.installed
+$(DIST_WHEELS): $(PORTABLE)/.%: $(FLAGOS_SOURCES) $(TORCH_WHEEL_SOURCES) $(foreach chip,$(CHIPS),$(call chip_sources,$(chip))) | $(DIST_TOOLS)/.installed
 	$(call portable_wheel,$*)
 	@touch "$@"
 $(foreach processor,$(DIST_PROCESSORS),$(eval $(PORTABLE)/.$(processor): \
@@ -316,6 +340,7 @@ include make/release.mk
 GPU_PYTHON ?= $(if $(wildcard $(PY)),$(PY),python3)
 GPU_SITE := $(abspath $(DIST))/site
 GPU_RUN := "$(GPU_SITE)/bin/python"
+GPU_WHEELS := $(addprefix $(DIST)/,$(addsuffix -*.whl,flagos flagos_metax torch_fl te_fl lightx2v_fl vllm_flagos))
 CORE_CUDA_TESTS := $(DIST)/vendor_conformance_cuda
 # Opened by the program, from beside it.
 EXPORTED_CUDA := $(addprefix $(DIST)/libflagos_,exported_cuda.so cudalib.so)
@@ -338,7 +363,7 @@ $(CORE_CUDA_TESTS): $(CORE_SOURCES) $(call find_sources,core/vendors/cuda core/v
 # Built here where there is cargo; where there is none, dist/ has to be there.
 .PHONY: gpu-site
 gpu-site: $(if $(shell command -v cargo 2>/dev/null),gpu-kit)
-	@ls $(addprefix $(DIST)/,$(addsuffix -*.whl,flagos torch_fl torch_fl_tools te_fl lightx2v_fl vllm_flagos)) $(CORE_CUDA_TESTS) $(EXPORTED_CUDA) >/dev/null || { \
+	@ls $(GPU_WHEELS) $(CORE_CUDA_TESTS) $(EXPORTED_CUDA) >/dev/null || { \
 	  echo "there is no cargo here: run 'make gpu-kit' where there is one, and bring $(DIST)/" >&2; exit 1; }
 	@rm -rf "$(GPU_SITE)"
 	"$(GPU_PYTHON)" -m venv --without-pip "$(GPU_SITE)"
@@ -346,7 +371,7 @@ gpu-site: $(if $(shell command -v cargo 2>/dev/null),gpu-kit)
 	"$(GPU_PYTHON)" -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
 	  >"$$($(GPU_RUN) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/beside.pth"
 	"$(GPU_PYTHON)" -m pip --python "$(GPU_SITE)/bin/python" install --quiet --no-deps --ignore-installed \
-	  $(addprefix $(DIST)/,$(addsuffix -*.whl,flagos torch_fl torch_fl_tools te_fl lightx2v_fl vllm_flagos))
+	  $(GPU_WHEELS)
 	@$(GPU_RUN) -c 'import torch; assert torch.flagos.get_device_properties(0).vendor == "cuda"'
 
 .PHONY: gpu-metax

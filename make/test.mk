@@ -260,7 +260,7 @@ test-metax-slow: setup-dev ## torch and collectives over it, and the simulated r
 CUDALIB := $(DIST)/vendors/libflagos_cudalib.so
 .PHONY: cuda-as-library
 cuda-as-library: $(CUDALIB) ## the vendor cuda as a library with kernels of its own and its manifest, into dist/vendors/
-$(CUDALIB): $(CORE_SOURCES) $(call find_sources,core/vendors/cuda/with_kernels) | $(STAMPS)/venv
+$(CUDALIB): $(CORE_SOURCES) $(call find_sources,core/vendors/cuda) | $(STAMPS)/venv
 	@mkdir -p $(@D)
 	cp "$$(cargo build --release --locked -p flagos-cudalib --message-format=json | \
 	  sed -n 's/.*"\([^"]*libflagos_cudalib\.so\)".*/\1/p')" $@

@@ -24,23 +24,23 @@ from tests.rust_modules import OWN, Crate, Module, circle, crates, without_comme
 ROOT = Path(__file__).resolve().parents[1]
 CORE = ROOT / "core" / "src"
 
-# Which crates of the workspace a crate may be built from. Two shared libraries that both contain
-# the core would mean two registries in one process, so only flagos-py, which is nothing but that, links
-# it, with what Python sees of it and the Rust of adapters.
-VENDORS = ("flagos-ascend", "flagos-cuda", "flagos-metax")
+# Which crates of the workspace a crate may be built from. Two modules of Python that both contain the core would mean
+# two registries in one process, so only flagos-py, which is nothing but that, links it, with what Python sees of it,
+# the vendor cuda, and the Rust of adapters. A chip is a library behind a C table, of which no other crate is built.
+CHIPS = ("flagos-ascend", "flagos-metax")
+VENDORS = ("flagos-cuda", *CHIPS)
 CRATES: dict[str, set[str]] = {
     "flagos-core": set(),
     "flagos-example-chip": set(),
     "flagos-exported-host": {"flagos-core", "flagos-vendor-kit"},
     "flagos-vendor-kit": {"flagos-core"},
     **{vendor: {"flagos-core", "flagos-vendor-kit"} for vendor in VENDORS},
-    "flagos-exported-ascend": {"flagos-core", "flagos-vendor-kit", "flagos-ascend"},
     "flagos-exported-cuda": {"flagos-core", "flagos-vendor-kit", "flagos-cuda"},
     "flagos-cudalib": {"flagos-core", "flagos-vendor-kit", "flagos-cuda"},
     "flagos-comm": set(),
     "flagos-bindings": {"flagos-core", "flagos-vendor-kit", "flagos-comm"},
     "te-fl": {"flagos-core", "flagos-bindings"},
-    "flagos-py": {"flagos-bindings", "te-fl", *VENDORS},
+    "flagos-py": {"flagos-bindings", "te-fl", "flagos-cuda"},
     "torch-fl": set(),
 }
 
@@ -282,9 +282,35 @@ def test_the_catalogue_of_adapters_says_what_they_declare() -> None:
         for name, entry in catalogue["commands"].items()
     }
     extras = declared(ROOT / "python")["optional-dependencies"]
-    assert extras.keys() == published.keys()
+    assert extras.keys() == published.keys() | CHIP_FOLDERS.keys()
     for extra, (requirement,) in extras.items():
-        assert requirement.partition("==")[0] == published[extra]["distribution"]
+        distribution = published.get(extra, {"distribution": f"flagos-{extra}"})["distribution"]
+        assert requirement.partition("==")[0] == distribution
+
+
+CHIP_FOLDERS = {
+    path.parent.name: path.parent for path in (ROOT / "core/vendors").glob("*/pyproject.toml")
+}
+
+
+def test_a_chip_is_a_wheel_with_a_library_and_its_manifest() -> None:
+    toml = pytest.importorskip("tomllib" if sys.version_info >= (3, 11) else "tomli")
+    header = (ROOT / "core/include/flagos_vendor.h").read_text()
+    version = [re.search(rf"_{part} (\d+)", header)[1] for part in ("MAJOR", "MINOR")]  # type: ignore[index]
+    wheels = (CORE / "descriptions" / "wheels.rs").read_text()
+    assert {f"flagos-{name}" for name in CHIP_FOLDERS} == set(CHIPS)
+    for name, folder in CHIP_FOLDERS.items():
+        project = declared(folder)
+        package = project["name"].replace("-", "_")
+        assert project["name"] == f"flagos-{name}"
+        assert project["entry-points"]["flagos.vendors"] == {name: package}
+        manifest = toml.loads((folder / "python" / package / f"{name}.toml").read_text())
+        assert (manifest["name"], manifest["library"]) == (name, f"lib{package}.so")
+        assert manifest["interface"] == ".".join(version)
+        # What the core knows of a chip whose wheel is missing.
+        assert f'vendor: "{name}"' in wheels
+        for files in manifest["device_files"]:
+            assert f'device_files: "{files}"' in wheels
 
 
 # Which packages of adapters a package may import besides its own and `flagos`. The tools around torch_fl are above it.

@@ -30,7 +30,7 @@
  * Version of the interface, minor: raised when members are appended, or bits or reserved slots get a meaning. Host
  * and library of different minor versions work together.
  */
-#define FLAGOS_VENDOR_MINOR 2
+#define FLAGOS_VENDOR_MINOR 3
 
 /**
  * Status: success.
@@ -117,6 +117,12 @@
  * `FlagosVendor::capabilities`: a device may address the memory of another one: `device_reaches`. Since version 1.2.
  */
 #define FLAGOS_VENDOR_REACHES_PEERS 128
+
+/**
+ * `FlagosVendor::capabilities`: `capture_status` tells of captures that other libraries began. For a library without
+ * `FLAGOS_VENDOR_CAPTURES`. Since version 1.3.
+ */
+#define FLAGOS_VENDOR_SEES_CAPTURES 256
 
 /**
  * `capture_begin`: until the end, no thread makes calls that wait for the device or that copy at once.
@@ -563,6 +569,28 @@ typedef struct FlagosVendorExported {
 } FlagosVendorExported;
 
 /**
+ * Something that a library takes for granted of a library beneath it.
+ */
+typedef struct FlagosVendorDeclaration {
+  /**
+   * Size of this struct in the library.
+   */
+  size_t struct_size;
+  /**
+   * The function, number or structure, as the library beneath calls it.
+   */
+  const char *name;
+  /**
+   * How it is known, as a letter: `B`, one program shows it; `C`, it is taken to be as that of another library.
+   */
+  int32_t grade;
+  /**
+   * 0.
+   */
+  int32_t reserved_word;
+} FlagosVendorDeclaration;
+
+/**
  * The table of a library. Lives, and stays as it is, as long as the process: a library is never closed.
  *
  * Every function may be called from any thread, and lets no exception out. A function returning `int32_t` returns
@@ -824,7 +852,8 @@ typedef struct FlagosVendor {
    */
   int32_t (*capture_begin)(struct FlagosVendorStream *stream, int32_t mode);
   /**
-   * Writes the number of the capture that the stream belongs to, the same for all its streams and another one for each
+   * With `FLAGOS_VENDOR_CAPTURES` or `FLAGOS_VENDOR_SEES_CAPTURES` writes the number of the capture that the stream belongs
+   * to, the same for all its streams and another one for each
    * capture, 0 for none; and 1 while the capture is valid, or 0 when something has happened that it forbids.
    */
   int32_t (*capture_status)(struct FlagosVendorStream *stream, uint64_t *capture, int32_t *valid);
@@ -881,9 +910,29 @@ typedef struct FlagosVendor {
    */
   size_t (*memory_padding)(struct FlagosVendorInstance *instance);
   /**
+   * Whether a capability of the library, one of its bits, can be used on this machine: `FLAGOS_VENDOR_UNSUPPORTED`, with the
+   * reason as the text, where a library beneath it is too old. NULL: every one can. Since version 1.3.
+   */
+  int32_t (*capability_check)(struct FlagosVendorInstance *instance, uint64_t capability);
+  /**
+   * What the library takes for granted of a library beneath it, whose header nobody publishes: `num_declarations`
+   * structs, each as long as the first says; NULL for nothing. `flagos vendor check` tries each out. Since version 1.3.
+   */
+  const struct FlagosVendorDeclaration *declarations;
+  /**
+   * How many there are, at most 256.
+   */
+  size_t num_declarations;
+  /**
+   * Tries a declaration out on the first device, where no vendor is open. Writes what it shows, as UTF-8 and a NUL,
+   * into `shown`, which has room for `nbytes`. Fails where it is wrong, with the finding as its text. A wrong
+   * declaration may end the process. NULL without declarations.
+   */
+  int32_t (*declaration_try)(size_t index, char *shown, size_t nbytes);
+  /**
    * NULL.
    */
-  const void *reserved[21];
+  const void *reserved[17];
 } FlagosVendor;
 
 /**

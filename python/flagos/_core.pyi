@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from os import PathLike
 from typing import Any, TypedDict
 
-from flagos.runtime import Device, VendorInfo, VendorReport
+from flagos.runtime import Device, MissingVendor, VendorInfo, VendorReport
 
 class _Variable(TypedDict):
     """One declared environment variable."""
@@ -106,10 +106,10 @@ def vendor() -> str:
     """The vendor that serves this process, or would after initialisation. Opens nothing."""
 
 def prefer_vendor(name: str) -> None:
-    """Tries this vendor of this build before all others, when none is asked for by name."""
+    """Tries the vendor of this name before all others, when none is asked for by name."""
 
 def product_name(vendor: str) -> str:
-    """The product name of the first device of a vendor of this build; "" where it cannot be told without opening it."""
+    """The product name of the first device of a vendor, found without opening it here; "" where that cannot be."""
 
 def vendor_info() -> VendorInfo:
     """The description of the vendor that serves this process, or would after initialisation.
@@ -137,6 +137,9 @@ def stream_handle(device: int, stream: int) -> int | None:
 def vendors() -> list[VendorReport]:
     """Every vendor, the best first, and why it is used or not; initialises and loads nothing."""
 
+def missing_vendors() -> list[MissingVendor]:
+    """The vendors whose chip this machine has, and whose distribution is not installed. Loads nothing."""
+
 # The checklist of `flagos vendor check`. A target is the path of a library or a manifest, which has a slash in it, or
 # the name of a vendor that is built in.
 
@@ -150,10 +153,13 @@ def take_vendor(target: str, passed: Callable[[str, str], None]) -> None:
     that fails.
     """
 
-def vendor_declarations(name: str) -> list[tuple[str, str]]:
-    """What is inferred about the library of a vendor of this build: names with their grades, ``B`` or ``C``."""
+def vendor_declarations(target: str) -> list[tuple[str, str]]:
+    """What a vendor's library takes for granted of a library beneath it: names with their grades, ``B`` or ``C``.
 
-def try_declaration(vendor: str, name: str) -> tuple[str, bool]:
+    Loads the library.
+    """
+
+def try_declaration(file: str, name: str) -> tuple[str, bool]:
     """Tries out one of them on the first device, which may end the process.
 
     Returns what it shows, and whether that is right.

@@ -31,7 +31,7 @@ class VendorReport(TypedDict):
 
     #: As in ``FLAGOS_VENDOR``.
     name: str
-    #: ``built in``, or the path of the manifest that tells of it.
+    #: ``built in``, the path of the manifest that tells of it, or ``not installed``.
     source: str
     #: The number of devices that it would show; ``None`` while its library has not been tried.
     devices: int | None
@@ -39,6 +39,17 @@ class VendorReport(TypedDict):
     chosen: bool
     #: The reason why it is chosen, not chosen, or unusable.
     reason: str
+
+
+class MissingVendor(TypedDict):
+    """A vendor whose chip this machine has, and whose distribution is not installed."""
+
+    name: str
+    #: The device file or the library by which the machine is known to have the chip.
+    sign: str
+    distribution: str
+    #: The command that installs it.
+    install: str
 
 
 class VendorVariable(TypedDict):

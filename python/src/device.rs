@@ -3,7 +3,7 @@
 use std::ffi::{c_void, CStr};
 
 use flagos_core::abi;
-use flagos_core::vendors::{Description, VendorReport};
+use flagos_core::vendors::{Description, Missing, VendorReport};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -83,14 +83,13 @@ fn prefer_vendor(py: Python<'_>, name: &str) -> PyResult<()> {
     flagos_core::vendors::prefer(name).into_python(py)
 }
 
-/// The product name of the first device of a vendor of this build, as the vendor tells it without being opened; "" where
-/// it does not.
+/// The product name of the first device of a vendor, found without opening the vendor in this process; "" where that is
+/// not possible.
 #[pyfunction]
-fn product_name(py: Python<'_>, vendor: &str) -> String {
-    let mut entries = flagos_core::vendors::built_in();
-    let entry = entries.find(|entry| (entry.description)().name == vendor);
-    let name = entry.and_then(|entry| py.detach(entry.product_name));
-    name.unwrap_or_default()
+fn product_name(py: Python<'_>, vendor: &str) -> PyResult<String> {
+    find_manifests(py)?;
+    let name = py.detach(|| abi::product_name(vendor)).into_python(py)?;
+    Ok(name.unwrap_or_default())
 }
 
 /// The description of a vendor as a dict.
@@ -170,6 +169,22 @@ fn vendors(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
     reports.into_iter().map(describe).collect()
 }
 
+/// The vendors whose chip this machine has, and whose distribution is not installed.
+#[pyfunction]
+fn missing_vendors(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
+    find_manifests(py)?;
+    let missing = py.detach(abi::missing_vendors).into_python(py)?;
+    let describe = |one: Missing| {
+        let vendor = PyDict::new(py);
+        vendor.set_item("name", one.name)?;
+        vendor.set_item("sign", one.sign)?;
+        vendor.set_item("distribution", one.distribution)?;
+        vendor.set_item("install", one.install)?;
+        Ok(vendor)
+    };
+    missing.into_iter().map(describe).collect()
+}
+
 /// Closes the device memory of other processes, at the end of this one.
 #[pyfunction]
 fn close_shared_memory(py: Python<'_>) {
@@ -197,5 +212,6 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(devices, module)?)?;
     module.add_function(wrap_pyfunction!(close_shared_memory, module)?)?;
     module.add_function(wrap_pyfunction!(stream_handle, module)?)?;
+    module.add_function(wrap_pyfunction!(missing_vendors, module)?)?;
     module.add_function(wrap_pyfunction!(vendors, module)?)
 }

@@ -171,24 +171,28 @@ fn described(vendor: &dyn Vendor) -> Result<String> {
     Ok(devices.collect::<Result<Vec<_>>>()?.join(", "))
 }
 
-/// What is inferred about the library of a vendor of this build: for each declaration its name and its grade.
+/// What a vendor's library takes for granted of a library beneath it: for each declaration its name and its grade.
 #[pyfunction]
-fn vendor_declarations(py: Python<'_>, name: &str) -> PyResult<Vec<(&'static str, char)>> {
-    let declared = abi::built_in_vendor(name).map(|(entry, _)| entry.declarations);
-    let declared = declared.into_python(py)?.iter();
-    Ok(declared.map(|each| (each.name, each.grade)).collect())
+fn vendor_declarations(py: Python<'_>, target: String) -> PyResult<Vec<(String, char)>> {
+    let declared = || match Target::of(&target) {
+        Target::File(file) => Ok(take_library(file, &mut |_, _| ())?.declarations().to_vec()),
+        Target::Name(_) => Ok(Vec::new()),
+    };
+    py.detach(declared).into_python(py)
 }
 
 /// Tries out one of them on the first device. Returns what it shows, and whether that is what is expected.
 #[pyfunction]
-fn try_declaration(py: Python<'_>, vendor: &str, name: &str) -> PyResult<(String, bool)> {
+fn try_declaration(py: Python<'_>, file: String, name: String) -> PyResult<(String, bool)> {
     let run = || {
-        let (entry, _) = abi::built_in_vendor(vendor)?;
-        let found = entry.declarations.iter().find(|each| each.name == name);
-        let found = found.ok_or_else(|| {
-            Error::invalid_argument("declaration", format!("`{vendor}` infers no `{name}`"))
+        let library = take_library(Path::new(&file), &mut |_, _| ())?;
+        let mut declared = library.declarations().iter();
+        let index = declared.position(|(known, _)| *known == name);
+        let index = index.ok_or_else(|| {
+            Error::invalid_argument("declaration", format!("the library declares no `{name}`"))
         })?;
-        Ok((found.run)().map_or_else(|wrong| (wrong, false), |shown| (shown, true)))
+        let tried = library.try_declaration(index);
+        Ok(tried.map_or_else(|wrong| (wrong, false), |shown| (shown, true)))
     };
     py.detach(run).into_python(py)
 }

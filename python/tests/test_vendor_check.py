@@ -49,7 +49,7 @@ def test_the_example_chip_passes(without_torch: Interpreter, chip: Path) -> None
     assert {"file", "table", "open", "copies-arrive", "work-knows-that-it-is-work"} <= set(findings)
     assert findings["file"]["detail"] == str(chip)
     assert findings["symbols"]["detail"] == "flagos_vendor, flagos_kernels"
-    assert findings["version"]["detail"].startswith("1.2")
+    assert findings["version"]["detail"].startswith("1.3")
     assert "example 1.0" in findings["description"]["detail"]
     assert "aten::mm" in findings["kernels"]["detail"]
     assert findings["probe"]["detail"] == "2 devices"
@@ -81,7 +81,7 @@ DEFECTS: dict[str, tuple[str, str, str, str]] = {
         "crashed with SIGILL",
     ),
     "declines": ("", '*reason = "needs driver 7"; return NULL;', "version", "needs driver 7"),
-    "another version": ("", "table.major = 7;", "version", "version 7.2"),
+    "another version": ("", "table.major = 7;", "version", "version 7.3"),
     "a small table": ("", "table.struct_size = 64;", "table", "struct_size of 64 bytes"),
     "missing functions": (
         "",

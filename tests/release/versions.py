@@ -13,7 +13,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 NUMBER = r"\d+\.\d+\.\d+(?:(?:a|b|rc)\d+)?"
-DISTRIBUTIONS = ("flagos", "torch-fl", "torch-fl-tools", "te-fl", "lightx2v-fl", "vllm-flagos")
+DISTRIBUTIONS = (
+    *("flagos", "flagos-ascend", "flagos-metax"),
+    *("torch-fl", "torch-fl-tools", "te-fl", "lightx2v-fl", "vllm-flagos"),
+)
 _HOME = re.compile(rf'^version = "({NUMBER})"', re.MULTILINE)
 _COPY = re.compile(rf'(?:^version = "|"(?:{"|".join(DISTRIBUTIONS)})==)({NUMBER})"', re.MULTILINE)
 LOCKS = ("Cargo.lock", "core/fuzz/Cargo.lock")
@@ -40,7 +43,11 @@ def version(root: Path = ROOT) -> str:
 
 def projects(root: Path = ROOT) -> list[Path]:
     """The pyproject.toml of every distribution."""
-    return [root / "python" / "pyproject.toml", *sorted(root.glob("adapters/*/pyproject.toml"))]
+    return [
+        root / "python" / "pyproject.toml",
+        *sorted(root.glob("core/vendors/*/pyproject.toml")),
+        *sorted(root.glob("adapters/*/pyproject.toml")),
+    ]
 
 
 def copies(root: Path = ROOT) -> Iterator[Copy]:

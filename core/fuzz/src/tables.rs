@@ -230,6 +230,8 @@ pub fn vendor_tables(data: &[u8]) {
     let first = offset_of!(FlagosVendor, last_error);
     let functions = offset_of!(FlagosVendor, reserved);
     let mut table: FlagosVendor = filled(first, functions);
+    // An address, and a number of structs there.
+    (table.declarations, table.num_declarations) = (null(), 0);
     (table.major, table.minor) = version(bytes, (FLAGOS_VENDOR_MAJOR, FLAGOS_VENDOR_MINOR));
     table.capabilities = if bytes.rarely(3) {
         bytes.word()

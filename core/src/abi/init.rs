@@ -11,7 +11,7 @@ use crate::router::{self, Discovery};
 use crate::runtime::launch::Launcher;
 use crate::runtime::{process, Runtime};
 use crate::vendors::library::FlagosKernels;
-use crate::vendors::{self, BuiltIn, Description, Settings, VendorEntry, VendorReport};
+use crate::vendors::{self, BuiltIn, Description, Missing, Settings, VendorEntry, VendorReport};
 
 use super::status::{catch, device_index, fail, give, status};
 use super::types::{FlagosDeviceProperties, FLAGOS_OK};
@@ -62,6 +62,28 @@ pub fn built_in_vendor(name: &str) -> Result<(&'static BuiltIn, Settings)> {
         .with_hint("name the library of a vendor, or its manifest")
     })?;
     Ok((entry, settings(&config)))
+}
+
+/// The product name of the first device of a vendor, found without opening the vendor in this process; `None` where that
+/// is not possible.
+pub fn product_name(vendor: &str) -> Result<Option<String>> {
+    match process::get() {
+        Some(runtime) if runtime.vendor().name() == vendor => {
+            Ok(Some(runtime.vendor().properties(0)?.name))
+        }
+        _ if process::is_forked() => Err(Error::forked("product_name")),
+        _ => {
+            let config = router::global().config()?;
+            let entry = vendors::named(vendor, &settings(&config))?;
+            Ok(entry.and_then(|entry| entry.product_name()))
+        }
+    }
+}
+
+/// The vendors whose chip this machine has, and whose distribution is not installed. Loads no library.
+pub fn missing_vendors() -> Result<Vec<Missing>> {
+    let config = router::global().config()?;
+    vendors::missing(&settings(&config))
 }
 
 /// The vendor that would serve this process: the one that `FLAGOS_VENDOR` names, else the best one present. With a
@@ -115,9 +137,11 @@ pub fn triton_launcher(backend: &str) -> Result<&'static dyn Launcher> {
             return runtime.vendor().launcher();
         }
         // Several vendors may launch what one back end loads.
-        if let Some(launcher) = serving.launcher() {
-            return Ok(launcher);
-        }
+        return match serving.launcher() {
+            Some(launcher) => Ok(launcher),
+            // A library launches once it is open.
+            None => initialize()?.vendor().launcher(),
+        };
     }
     vendors::triton_launcher(backend).ok_or_else(|| {
         let message =

@@ -20,7 +20,8 @@ mod types;
 mod vendor;
 
 pub use init::{
-    built_in_vendor, chosen_description, chosen_vendor, initialize, triton_launcher, vendor_reports,
+    built_in_vendor, chosen_description, chosen_vendor, initialize, missing_vendors, product_name,
+    triton_launcher, vendor_reports,
 };
 pub use streams::native_stream;
 pub use types::*;

@@ -5,6 +5,7 @@
 mod description;
 mod elsewhere;
 mod names;
+pub mod wheels;
 
 pub(crate) use description::check_name;
 pub use description::{Description, NeededLibrary, Serving, Variable};

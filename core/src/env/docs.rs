@@ -64,7 +64,9 @@ pub fn markdown() -> String {
          BLESS=1 cargo test -p flagos-core --test environment -->\n\n\
          An empty value means \"not set\", except for a vendor's own variables. In a set-user-id program, or \
          one with\nfile capabilities, variables that name a path are ignored with a warning. A `FLAGOS_` \
-         variable that is\nnot listed here is an error. Variables are read once, when flagos initialises; \
+         variable that is\nnot listed here is an error, unless it begins with the name of a vendor that has a wheel \
+         of its own, which checks it:\n`FLAGOS_ASCEND_` ([Ascend](ascend.md#environment)), `FLAGOS_METAX_` \
+         ([MetaX](metax.md#environment)). Variables are read once, when flagos initialises; \
          `flagos.reload()` reads\nthem again.\n\n\
          Layers, the weakest first: built-in defaults, `flagos.toml`, `backends.conf`, the \
          environment,\ncalls of the API, the active context.\n",

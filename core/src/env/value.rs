@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use super::declared::is_vendors;
 use super::{Group, Var, VarKind, ADAPTER_PREFIXES, OP_PREFIX, VARS};
+use crate::descriptions::wheels::WHEELS;
 use crate::nearest;
 use crate::{Error, Result};
 
@@ -190,7 +191,7 @@ impl Env {
             .collect();
         for name in self.vars.keys() {
             let Some(var) = super::declaration(name) else {
-                if name.starts_with("FLAGOS_") && !is_vendors(name) {
+                if name.starts_with("FLAGOS_") && !is_vendors(name) && !is_of_a_wheel(name) {
                     return Err(unknown(name));
                 }
                 // Plugins of other projects define variables with these prefixes too.
@@ -238,6 +239,11 @@ fn relevant(name: &str) -> bool {
         || LOCATIONS.contains(&name)
         || VARS.iter().any(|var| var.name == name)
         || is_vendors(name)
+}
+
+/// Whether a variable belongs to the library of a distribution, which checks it itself.
+fn is_of_a_wheel(name: &str) -> bool {
+    WHEELS.iter().any(|wheel| wheel.owns_variable(name))
 }
 
 /// Whether a variable belongs to a family that other projects extend too.

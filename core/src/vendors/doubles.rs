@@ -24,9 +24,7 @@ macro_rules! double {
     };
 }
 
-double!(ascend, ["huawei", "npu"]);
 double!(cuda, ["nvidia"]);
-double!(metax, []);
 
 const DOUBLE: BuiltIn = BuiltIn {
     description: || unreachable!("each double has its own"),
@@ -34,9 +32,6 @@ const DOUBLE: BuiltIn = BuiltIn {
     survey: |_| Err("a double has no devices".into()),
     open: |_, _| Err(Error::device("open", "a double has no devices")),
     launcher: None,
-    kernels: None,
-    declarations: &[],
-    product_name: || None,
 };
 
 fn description(name: &str, aliases: &[&str]) -> Description {

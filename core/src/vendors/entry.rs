@@ -26,12 +26,15 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// The settings of a process in which no configuration is read: a vendor's own variable, if it is set.
+    /// The settings of a process in which no configuration is read: the vendor's own variables that are set.
     #[must_use]
-    pub fn of_variable(name: &str) -> Self {
-        let set = std::env::var(name).map(|value| (name.to_owned(), value));
+    pub fn of_process(description: &Description) -> Self {
+        let variables = description.variables.iter().filter_map(|variable| {
+            let value = std::env::var_os(&variable.name)?;
+            Some((variable.name.clone(), value.to_string_lossy().into_owned()))
+        });
         Self {
-            variables: set.into_iter().collect(),
+            variables: variables.collect(),
             ..Self::default()
         }
     }
@@ -75,7 +78,7 @@ pub trait VendorEntry: Debug + Send + Sync {
     /// The description of the vendor, whose library is loaded for it if there is one.
     fn description(&'static self) -> Result<&'static Description>;
 
-    /// The kernels of the vendor: of a library, which is loaded for them, or of this build.
+    /// The kernels of the vendor's library, which is loaded for them.
     fn kernels(&'static self) -> Result<Option<&'static FlagosKernels>> {
         Ok(None)
     }
@@ -87,6 +90,12 @@ pub trait VendorEntry: Debug + Send + Sync {
         pending: &'static AtomicU64,
     ) -> Result<Arc<dyn Vendor>>;
 
+    /// The product name of the first device, found without opening the vendor in this process; `None` where that is not
+    /// possible.
+    fn product_name(&'static self) -> Option<String> {
+        None
+    }
+
     /// The launcher of functions that other libraries loaded, if it needs no open vendor.
     fn launcher(&self) -> Option<&'static dyn Launcher> {
         None
@@ -95,17 +104,6 @@ pub trait VendorEntry: Debug + Send + Sync {
 
 /// A function that opens a vendor with these settings and this count of unfinished work.
 pub type Open = fn(&Settings, &'static AtomicU64) -> Result<Arc<dyn Vendor>>;
-
-/// Something that a vendor takes for granted of its library on little evidence, and how it is tried out.
-#[derive(Debug)]
-pub struct Declaration {
-    /// The function, number or structure, as the vendor's library calls it.
-    pub name: &'static str,
-    /// `B`: one program shows it. `C`: it is taken to be as that of another library.
-    pub grade: char,
-    /// What a try on the first device shows, or what is wrong. A wrong declaration may crash the process.
-    pub run: fn() -> Result<String, String>,
-}
 
 /// A vendor of this build, which registers itself with `inventory`.
 #[derive(Debug)]
@@ -120,13 +118,6 @@ pub struct BuiltIn {
     pub open: Open,
     /// As [`VendorEntry::launcher`].
     pub launcher: Option<fn() -> &'static dyn Launcher>,
-    /// As [`VendorEntry::kernels`].
-    pub kernels: Option<fn() -> &'static FlagosKernels>,
-    /// What is inferred about the vendor's library.
-    pub declarations: &'static [Declaration],
-    /// The product name of the first device, found without initialising anything in this process; `None` where that is
-    /// not possible.
-    pub product_name: fn() -> Option<String>,
 }
 
 inventory::collect!(BuiltIn);
@@ -162,9 +153,5 @@ impl VendorEntry for BuiltIn {
 
     fn launcher(&self) -> Option<&'static dyn Launcher> {
         self.launcher.map(|launcher| launcher())
-    }
-
-    fn kernels(&'static self) -> Result<Option<&'static FlagosKernels>> {
-        Ok(self.kernels.map(|kernels| kernels()))
     }
 }

@@ -1,6 +1,6 @@
 //! The vendors: those of this build, those that manifests tell of, and the choice of the one in use.
 //!
-//! `host` is a module here; every other vendor of this build is a crate of its own in `core/vendors`. Each registers
+//! `host` is a module here; every other vendor is a crate of its own in `core/vendors`, linked into the build or a library. Each registers
 //! itself with `inventory`. The linker drops what no code names, so the module that links a vendor names its crate.
 
 pub mod discovery;
@@ -9,13 +9,15 @@ mod doubles;
 mod entry;
 pub mod host;
 pub mod library;
+pub mod missing;
 mod selection;
 pub mod trial;
 
-pub use entry::{BuiltIn, Declaration, Open, Settings, VendorEntry};
+pub use entry::{BuiltIn, Open, Settings, VendorEntry};
+pub use missing::Missing;
 pub use selection::VendorReport;
 
-use crate::descriptions::Names;
+use crate::descriptions::{check_name, Names};
 pub use crate::descriptions::{Description, Serving};
 use crate::error::{Error, Result};
 use crate::runtime::launch::Launcher;
@@ -34,25 +36,17 @@ fn catalogue(settings: &Settings) -> Result<Catalogue> {
     let mut entries: Vec<&'static dyn VendorEntry> = Vec::new();
     entries.extend(built_in().map(|entry| entry as &dyn VendorEntry));
     entries.extend(discovery::find(settings)?);
-    Ok(Catalogue::new(entries, *PREFERRED.lock()))
+    Ok(Catalogue::new(entries, PREFERRED.lock().as_deref()))
 }
 
-/// The vendor of this build that [`prefer`] was told.
-static PREFERRED: Mutex<Option<&'static str>> = Mutex::new(None);
+/// The name that [`prefer`] got.
+static PREFERRED: Mutex<Option<String>> = Mutex::new(None);
 
-/// Tries this vendor of this build before all others, when none is asked for by name: a framework of this process serves
-/// its devices, and those of no other vendor. Fails for a name that no vendor of this build has.
+/// Tries the vendor of this name before all others, when none is asked for by name: a framework of this process serves
+/// its devices, and those of no other vendor. Fails for what is no name of a vendor.
 pub fn prefer(name: &str) -> Result<()> {
-    let found = built_in().find(|entry| entry.name() == name);
-    let entry = found.ok_or_else(|| {
-        let names: Vec<_> = built_in().map(|entry| entry.name()).collect();
-        Error::invalid_argument(
-            "prefer",
-            format!("flagos has no vendor `{name}` of its own"),
-        )
-        .with_hint(format!("there are {}", names.join(", ")))
-    })?;
-    *PREFERRED.lock() = Some(entry.name());
+    check_name(name).map_err(|wrong| Error::invalid_argument("prefer", wrong))?;
+    *PREFERRED.lock() = Some(name.to_owned());
     Ok(())
 }
 
@@ -70,6 +64,16 @@ pub fn select(name: Option<&str>, settings: &Settings) -> Result<&'static dyn Ve
 /// Reports on every vendor, the best first. `name` is that of `FLAGOS_VENDOR`. Runs no code of a library.
 pub fn report(name: Option<&str>, settings: &Settings) -> Result<Vec<VendorReport>> {
     Ok(catalogue(settings)?.report(name, settings))
+}
+
+/// The vendors whose chip this machine has, and whose distribution is not installed. Loads no library.
+pub fn missing(settings: &Settings) -> Result<Vec<Missing>> {
+    Ok(catalogue(settings)?.missing())
+}
+
+/// The vendor that has this name. Loads no library.
+pub fn named(name: &str, settings: &Settings) -> Result<Option<&'static dyn VendorEntry>> {
+    Ok(catalogue(settings)?.named(name))
 }
 
 /// The launcher of functions that a Triton backend loads, of a vendor that need not be open for it.

@@ -5,6 +5,7 @@ use std::cmp::Reverse;
 use crate::error::{Error, Result};
 
 use super::entry::{Settings, VendorEntry};
+use super::missing::{absent, Absent, Missing, SOURCE};
 use crate::descriptions::Names;
 
 type Entry = &'static dyn VendorEntry;
@@ -14,7 +15,7 @@ type Entry = &'static dyn VendorEntry;
 pub struct VendorReport {
     /// The vendor's name.
     pub name: &'static str,
-    /// What tells of the vendor: `built in`, or the path of its manifest.
+    /// What tells of the vendor: `built in`, the path of its manifest, or [`super::missing::SOURCE`].
     pub source: String,
     /// The number of devices the vendor would show, 0 if it cannot be used; `None` while nobody has tried.
     pub devices: Option<usize>,
@@ -29,6 +30,8 @@ struct Candidate {
     entry: Entry,
     /// The reason why the vendor is never used: its manifest cannot be, or takes a name that another vendor has.
     refused: Option<String>,
+    /// Whether a framework of this process serves its devices, and those of no other vendor.
+    preferred: bool,
 }
 
 impl Candidate {
@@ -39,6 +42,12 @@ impl Candidate {
     fn source(&self) -> String {
         let origin = self.entry.origin();
         origin.map_or_else(|| "built in".into(), |path| path.display().to_string())
+    }
+
+    /// The reason why the vendor is not tried when nobody asks for it by name, if there is one.
+    fn passed_over(&self) -> Option<String> {
+        let passed_over = self.entry.passed_over();
+        passed_over.filter(|_| !self.preferred)
     }
 
     /// The result of [`Self::survey`] where it is known without running code of a library.
@@ -65,14 +74,17 @@ enum Outlook<'c> {
     None,
 }
 
-/// All vendors that are found, the best first.
-pub(super) struct Catalogue(Vec<Candidate>);
+/// All vendors that are found, the best first, and the distributions of vendors that are not.
+pub(super) struct Catalogue {
+    found: Vec<Candidate>,
+    absent: Vec<Absent>,
+    preferred: Option<String>,
+}
 
 impl Catalogue {
-    /// The vendor of this build that is `preferred` comes before all others.
+    /// The vendor that is `preferred` comes before all others.
     pub(super) fn new(mut entries: Vec<Entry>, preferred: Option<&str>) -> Self {
-        let is_preferred =
-            |entry: Entry| entry.origin().is_none() && Some(entry.name()) == preferred;
+        let is_preferred = |entry: Entry| Some(entry.name()) == preferred;
         entries.sort_by_key(|entry| {
             let preferred = Reverse(is_preferred(*entry));
             (
@@ -89,8 +101,13 @@ impl Catalogue {
         let candidates = entries.iter().map(|entry| Candidate {
             entry: *entry,
             refused: refused(entry),
+            preferred: is_preferred(*entry),
         });
-        Self(candidates.collect())
+        Self {
+            found: candidates.collect(),
+            absent: absent(entries.iter().map(|entry| entry.name())),
+            preferred: preferred.map(str::to_owned),
+        }
     }
 
     /// The vendor with this name, or else with this alias. Fails with the reason when two have the alias.
@@ -99,12 +116,16 @@ impl Catalogue {
             let usable = found.iter().position(|each| each.refused.is_none());
             usable.unwrap_or(0)
         };
-        let named: Vec<_> = self.0.iter().filter(|each| each.name() == name).collect();
+        let named: Vec<_> = self
+            .found
+            .iter()
+            .filter(|each| each.name() == name)
+            .collect();
         if !named.is_empty() {
             return Ok(Some(named[first(&named)]));
         }
         let is_alias = |each: &&Candidate| each.entry.aliases().iter().any(|alias| alias == name);
-        let aliased: Vec<_> = self.0.iter().filter(is_alias).collect();
+        let aliased: Vec<_> = self.found.iter().filter(is_alias).collect();
         let usable = aliased.iter().filter(|each| each.refused.is_none());
         let usable: Vec<_> = usable
             .map(|each| format!("`{}` ({})", each.name(), each.source()))
@@ -121,7 +142,7 @@ impl Catalogue {
 
     /// The names of the vendors. A vendor that is never used has its name alone.
     pub(super) fn names(&self) -> Names {
-        Names::new(self.0.iter().map(|each| {
+        Names::new(self.found.iter().map(|each| {
             let aliases = each.entry.aliases().iter().map(String::as_str);
             let aliases = match each.refused {
                 None => aliases.collect(),
@@ -134,10 +155,11 @@ impl Catalogue {
     /// The vendor called `name`, or the first that can be used. A name is never replaced by another.
     pub(super) fn select(&self, name: Option<&str>, settings: &Settings) -> Result<Entry> {
         let Some(name) = name else {
+            self.check_absent()?;
             let tried = self
-                .0
+                .found
                 .iter()
-                .filter(|each| each.entry.passed_over().is_none());
+                .filter(|each| each.passed_over().is_none());
             let best = tried.into_iter().find(|each| each.survey(settings).is_ok());
             return best
                 .map(|best| best.entry)
@@ -147,6 +169,10 @@ impl Catalogue {
             .find(name)
             .map_err(|reason| self.none(reason, settings))?;
         let Some(found) = found else {
+            if let Some(absent) = self.absent.iter().find(|one| one.is_called(name)) {
+                let message = format!("vendor `{name}` cannot be used: {}", absent.remedy());
+                return Err(self.none(message, settings));
+            }
             let error = self.none(format!("there is no vendor `{name}`"), settings);
             let hint = error.hint().unwrap_or_default().to_owned();
             return Err(match self.names().hint_at_found(name) {
@@ -163,11 +189,43 @@ impl Catalogue {
         }
     }
 
+    /// Fails where a framework of this process serves the devices of a vendor whose distribution is missing, and warns of
+    /// every other chip without one.
+    fn check_absent(&self) -> Result<()> {
+        for absent in &self.absent {
+            let preferred = self.preferred.as_deref();
+            if !preferred.is_some_and(|name| absent.is_called(name)) {
+                absent.warn();
+            } else if let Some(missing) = absent.missing() {
+                let (name, sign) = (missing.name, missing.sign);
+                let message = format!(
+                    "the framework of this process serves devices of vendor `{name}`, this machine has {sign}, and {}",
+                    absent.remedy()
+                );
+                return Err(Error::config("FLAGOS_VENDOR", message)
+                    .with_hint("FLAGOS_VENDOR=host leaves the devices alone"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The vendors whose chip this machine has, and whose distribution is not installed.
+    pub(super) fn missing(&self) -> Vec<Missing> {
+        self.absent.iter().filter_map(Absent::missing).collect()
+    }
+
+    /// The vendor that has this name, and can be used as far as its manifest goes.
+    pub(super) fn named(&self, name: &str) -> Option<Entry> {
+        let mut usable = self.found.iter().filter(|each| each.refused.is_none());
+        let found = usable.find(|each| each.name() == name)?;
+        Some(found.entry)
+    }
+
     /// The error that there is no such vendor, with those that there are.
     fn none(&self, message: String, settings: &Settings) -> Error {
         let mut available = Vec::new();
         let mut untried = Vec::new();
-        for each in &self.0 {
+        for each in &self.found {
             match each.known(settings) {
                 Some(Ok(_)) => available.push(each.name()),
                 Some(Err(_)) => {}
@@ -192,9 +250,9 @@ impl Catalogue {
             Some(name) => self.find(name).ok().flatten().map_or(Outlook::None, judge),
             None => {
                 let tried = self
-                    .0
+                    .found
                     .iter()
-                    .filter(|each| each.entry.passed_over().is_none());
+                    .filter(|each| each.passed_over().is_none());
                 let outlooks = tried.map(judge);
                 outlooks
                     .into_iter()
@@ -207,7 +265,7 @@ impl Catalogue {
     /// Reports on every vendor. `name` is that of `FLAGOS_VENDOR`.
     pub(super) fn report(&self, name: Option<&str>, settings: &Settings) -> Vec<VendorReport> {
         let outlook = self.outlook(name, settings);
-        let lines = self.0.iter().map(|each| {
+        let lines = self.found.iter().map(|each| {
             let known = each.known(settings);
             let (chosen, reason) = match &known {
                 Some(Err(reason)) => (false, reason.clone()),
@@ -221,14 +279,24 @@ impl Catalogue {
                 reason: reason.replace(char::is_control, " "),
             }
         });
-        lines.collect()
+        let absent = self.absent.iter().filter_map(|absent| {
+            let missing = absent.missing()?;
+            Some(VendorReport {
+                name: missing.name,
+                source: SOURCE.into(),
+                devices: Some(0),
+                chosen: false,
+                reason: format!("this machine has {}, and {}", missing.sign, absent.remedy()),
+            })
+        });
+        lines.chain(absent).collect()
     }
 }
 
 /// Whether a vendor that is not known to be unusable is chosen, and why.
 fn why(each: &Candidate, name: Option<&str>, outlook: &Outlook) -> (bool, String) {
     let is = |other: &Candidate| std::ptr::eq(each, other);
-    if let (None, Some(reason)) = (name, each.entry.passed_over()) {
+    if let (None, Some(reason)) = (name, each.passed_over()) {
         return (false, reason);
     }
     match (name, outlook) {
@@ -335,7 +403,12 @@ mod tests {
     fn a_name_is_never_replaced() {
         let settings = Settings::default();
         for (name, says) in [
-            ("metax", "there is no vendor `metax`"),
+            (
+                "metax",
+                "vendor `metax` cannot be used: the distribution flagos-metax is not installed: pip install 'flagos[metax]'",
+            ),
+            ("npu", "pip install 'flagos[ascend]'"),
+            ("rocm", "there is no vendor `rocm`"),
             (
                 "bettr",
                 "there is no vendor `bettr`; did you mean `better`? available here: host",
@@ -375,7 +448,16 @@ mod tests {
         // What cannot be used is passed over.
         let best = preferring("better").select(None, &Settings::default());
         assert_eq!(best.expect("host").name(), "host");
-        assert!(crate::vendors::prefer("hosst").is_err());
+        assert!(crate::vendors::prefer("no name").is_err());
+        // What the machine shows does not matter where the framework says so.
+        let absent = kept(Told {
+            absent: true,
+            trial: Some(Ok(1)),
+            ..told("absent", "/absent", 1)
+        });
+        let entries = [&BUILT_IN[..], &[absent]].concat();
+        let preferred = Catalogue::new(entries, Some("absent")).select(None, &settings);
+        assert_eq!(preferred.expect("it").name(), "absent");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use flagos_core::runtime::Vendor;
 use flagos_core::vendors::host::ENTRY;
 use flagos_core::vendors::library::FLAGOS_VENDOR_HOST_COMPUTES;
 use flagos_core::vendors::{Description, Settings};
-use flagos_core::{Error, Result};
+use flagos_core::Result;
 use flagos_vendor_kit::export::Export;
 
 struct Host;
@@ -27,8 +27,9 @@ impl Export for Host {
     fn capabilities() -> u64 {
         FLAGOS_VENDOR_HOST_COMPUTES
     }
-    fn probe() -> Result<usize> {
-        (ENTRY.survey)(&settings()?).map_err(|reason| Error::device("probe", reason))
+    fn probe() -> Result<usize, String> {
+        let settings = settings().map_err(|error| error.to_string())?;
+        (ENTRY.survey)(&settings)
     }
     fn open(pending: &'static AtomicU64) -> Result<Arc<dyn Vendor>> {
         (ENTRY.open)(&settings()?, pending)

@@ -54,8 +54,8 @@ impl Export for Failing {
     fn capabilities() -> u64 {
         FLAGOS_VENDOR_NATIVE_HANDLES
     }
-    fn probe() -> Result<usize> {
-        Err(Error::device("probe", "the driver is too old"))
+    fn probe() -> Result<usize, String> {
+        Err("the driver is too old".into())
     }
     fn open(pending: &'static AtomicU64) -> Result<Arc<dyn Vendor>> {
         let host = HostVendor::new(&HostSettings::default(), pending);

@@ -42,7 +42,7 @@ impl<const COUNTS: bool> Export for Flawed<COUNTS> {
     fn capabilities() -> u64 {
         u64::from(COUNTS) * FLAGOS_VENDOR_HOST_COMPUTES
     }
-    fn probe() -> Result<usize> {
+    fn probe() -> Result<usize, String> {
         Ok(1)
     }
     fn open(pending: &'static AtomicU64) -> Result<Arc<dyn Vendor>> {

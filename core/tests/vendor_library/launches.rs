@@ -173,7 +173,7 @@ impl<const LAUNCHES: bool> Export for Exported<LAUNCHES> {
     fn capabilities() -> u64 {
         FLAGOS_VENDOR_NATIVE_HANDLES | (u64::from(LAUNCHES) * FLAGOS_VENDOR_LAUNCHES)
     }
-    fn probe() -> Result<usize> {
+    fn probe() -> Result<usize, String> {
         Ok(2)
     }
     fn open(pending: &'static AtomicU64) -> Result<Arc<dyn Vendor>> {

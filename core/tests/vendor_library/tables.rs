@@ -2,7 +2,7 @@
 //! beyond their own size.
 
 use std::cell::Cell;
-use std::ffi::{c_char, CString};
+use std::ffi::{c_char, CStr, CString};
 use std::mem::{offset_of, size_of};
 use std::ptr::{null, null_mut};
 
@@ -43,12 +43,14 @@ const SLOTS: usize = (offset_of!(FlagosVendor, reserved) - FIRST_SLOT) / size_of
 /// The slots that no version has a meaning for.
 const RESERVED: usize = (SIZE - offset_of!(FlagosVendor, reserved)) / size_of::<usize>();
 /// The slots of capabilities, which come last.
-const OPTIONAL: usize = 20;
-const KNOWN: u64 = 255;
+const OPTIONAL: usize = 24;
+const KNOWN: u64 = 511;
 /// The bits of version 1.0.
 const KNOWN_1_0: u64 = 31;
 /// Those that version 1.1 knows.
 const KNOWN_1_1: u64 = 63;
+/// Those of version 1.2.
+const KNOWN_1_2: u64 = 255;
 
 #[test]
 fn a_table_that_is_null_or_unaligned_is_refused() {
@@ -114,7 +116,7 @@ unsafe extern "C" fn begin(_: *mut FlagosVendorStream, _: i32) -> i32 {
 fn what_version_1_0_reserves_is_reserved_there() {
     let mut table = exported::table(true);
     table.minor = 0;
-    table.memory_padding = None;
+    (table.memory_padding, table.capability_check) = (None, None);
     let library = adopt(&table).expect("taken");
     assert_eq!(library.version(), (FLAGOS_VENDOR_MAJOR, 0));
     table.capture_begin = Some(begin);
@@ -144,6 +146,7 @@ fn what_version_1_0_reserves_is_reserved_there() {
 fn what_version_1_1_reserves_is_reserved_there() {
     let mut table = exported::table(true);
     table.minor = 1;
+    table.capability_check = None;
     let error = adopt(&table).expect_err("refused");
     assert!(
         error.contains("reserved slot 5 of the table is not NULL"),
@@ -162,6 +165,41 @@ fn what_version_1_1_reserves_is_reserved_there() {
     let missing =
         "memory_export, memory_import, memory_close, memory_close_all, device_reaches are missing";
     assert!(error.contains(missing), "{error}");
+}
+
+/// Does nothing as `FlagosVendor::declaration_try`.
+unsafe extern "C" fn try_nothing(_: usize, _: *mut c_char, _: usize) -> i32 {
+    FLAGOS_VENDOR_OK
+}
+
+#[test]
+fn declarations_have_a_name_and_a_grade() {
+    let declaration = |name: &'static CStr, grade: char| FlagosVendorDeclaration {
+        struct_size: size_of::<FlagosVendorDeclaration>(),
+        name: name.as_ptr(),
+        grade: i32::from(grade as u8),
+        reserved_word: 0,
+    };
+    let both = [declaration(c"first", 'B'), declaration(c"second", 'C')];
+    let mut table = exported::table(true);
+    (table.declarations, table.num_declarations) = (both.as_ptr(), both.len());
+    let error = adopt(&table).expect_err("nothing tries them");
+    assert!(error.contains("declaration_try is missing"), "{error}");
+    table.declaration_try = Some(try_nothing);
+    let library = adopt(&table).expect("taken");
+    let expected = [("first".to_owned(), 'B'), ("second".to_owned(), 'C')];
+    assert_eq!(library.declarations(), expected);
+    assert_eq!(library.try_declaration(1), Ok(String::new()));
+    let reason = library.try_declaration(2).expect_err("there are two");
+    assert!(reason.contains("no declaration 2"), "{reason}");
+    let wrong = [declaration(c"first", 'A')];
+    (table.declarations, table.num_declarations) = (wrong.as_ptr(), wrong.len());
+    let error = adopt(&table).expect_err("refused");
+    assert!(error.contains("declarations[0].grade is 65"), "{error}");
+    table.minor = 2;
+    table.capability_check = None;
+    let error = adopt(&table).expect_err("refused");
+    assert!(error.contains("reserved slot 1 of the table"), "{error}");
 }
 
 #[test]
@@ -193,7 +231,7 @@ proptest! {
     fn tables_are_taken_as_the_model_says(
         size in prop_oneof![3 => Just(SIZE), 1 => 0..SIZE],
         major in prop_oneof![6 => Just(FLAGOS_VENDOR_MAJOR), 1 => any::<u32>()],
-        minor in prop_oneof![3 => Just(FLAGOS_VENDOR_MINOR), 1 => Just(0), 1 => Just(1), 1 => any::<u32>()],
+        minor in prop_oneof![3 => Just(FLAGOS_VENDOR_MINOR), 1 => Just(0), 1 => Just(1), 1 => Just(2), 1 => any::<u32>()],
         bits in prop_oneof![3 => 0..=KNOWN, 1 => any::<u64>()],
         nulls in prop_oneof![3 => Just(vec![]), 1 => vec(0..SLOTS, 1..4)],
         reserved in prop_oneof![4 => Just(None), 1 => (0_usize..RESERVED).prop_map(Some)],
@@ -202,6 +240,9 @@ proptest! {
         let mut table = exported::table(true);
         if minor < 2 {
             table.memory_padding = None;
+        }
+        if minor < 3 {
+            table.capability_check = None;
         }
         (table.major, table.minor, table.capabilities) = (major, minor, bits);
         if !described {
@@ -225,10 +266,12 @@ proptest! {
             FLAGOS_VENDOR_CAPTURES,
             FLAGOS_VENDOR_SHARES,
             FLAGOS_VENDOR_REACHES_PEERS,
+            FLAGOS_VENDOR_SEES_CAPTURES,
         ];
         let known = match minor {
             0 => KNOWN_1_0,
             1 => KNOWN_1_1,
+            2 => KNOWN_1_2,
             _ => KNOWN,
         };
         let fits = size == SIZE

@@ -8,8 +8,8 @@ from flagos.adapters import FRAMEWORKS, Framework, contributions
 from flagos.cli.output import Commands, add_command, print_json, print_table
 from flagos.messages import described
 
-#: The source of a vendor that no manifest tells of.
-BUILT_IN = "built in"
+#: The sources of vendors that no manifest tells of.
+WITHOUT_MANIFEST = ("built in", "not installed")
 
 DETAILS = """
 Imports no framework. FLAGOS_VENDOR chooses the vendor, FLAGOS_VENDOR_PATH names manifests of vendors' libraries,
@@ -75,7 +75,9 @@ def devices(options: argparse.Namespace) -> int:
         ],
     )
     manifests = [
-        (vendor["name"], vendor["source"]) for vendor in vendors if vendor["source"] != BUILT_IN
+        (vendor["name"], vendor["source"])
+        for vendor in vendors
+        if vendor["source"] not in WITHOUT_MANIFEST
     ]
     if manifests:
         print()

@@ -154,6 +154,9 @@ def _target(text: str | None) -> Target:
             f"name a library, a manifest, or one of {', '.join(sources)}",
         )
     source = sources[text]
+    for missing in _core.missing_vendors():
+        if missing["name"] == text:
+            raise CommandError(f"{missing['distribution']} is not installed", missing["install"])
     return Target(text, None if source == "built in" else Path(source))
 
 

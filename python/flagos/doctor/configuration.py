@@ -55,16 +55,24 @@ def devices() -> Check:
 
 
 def vendors() -> Iterator[Check]:
-    """Each vendor, and why it is used or not. An unused vendor is no problem: one is enough."""
+    """Each vendor, and why it is used or not.
+
+    An unused vendor is no problem: one is enough. A chip whose vendor is not installed is one.
+    """
     from flagos import _core
 
     try:
-        reports = _core.vendors()
+        reports, missing = _core.vendors(), _core.missing_vendors()
     except _core.FlagosError as error:
         fix = getattr(error, "hint", None) or "correct the configuration first"
         yield fail("vendors", str(error), fix)
         return
+    installs = {vendor["name"]: vendor["install"] for vendor in missing}
     for report in reports:
+        if report["name"] in installs:
+            fix = installs[report["name"]]
+            yield warn(f"vendor {report['name']}", report["reason"], fix, vendor=report)
+            continue
         used = "used" if report["chosen"] else "not used"
         count = report["devices"]
         devices = "not tried" if count is None else f"{count} device{'' if count == 1 else 's'}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,12 +37,8 @@ class Target:
 
     def lacks(self, step: Step) -> str | None:
         """The reason why there is nothing for a step to look at, if so."""
-        if self.file is None and step in (*TAKING, OPERATORS):
+        if self.file is None and step in (*TAKING, DECLARATIONS, OPERATORS):
             return "the vendor is built into flagos"
-        if step == DECLARATIONS and self.file is not None:
-            return "the library is compiled with a header of flagos' own"
-        if step == DECLARATIONS and not _core.vendor_declarations(self.name):
-            return "the vendor publishes its headers"
         if step == TAKING[0] and self.file is not None and self.file.suffix != ".toml":
             return "a library is checked alone: name its manifest instead to check both"
         return None
@@ -77,7 +73,9 @@ def checklist(
     if not chosen:
         return
     begins(chosen[0])
-    taken = {each.step: each for each in _taken(target, _run("take", target, timeout=timeout))}
+    outcome = _run("take", target, timeout=timeout)
+    taken = {each.step: each for each in _taken(target, outcome)}
+    declared = _declared(outcome)
     broken = next((each for each in taken.values() if each.status is Status.FAIL), None)
     if broken is not None and broken.step not in chosen and _is_needed(broken.step, chosen):
         yield broken
@@ -85,8 +83,10 @@ def checklist(
         needed = TAKING if step == OPERATORS else (*TAKING, *OPENING)
         failed = next((taken[each] for each in needed if taken[each].status is Status.FAIL), None)
         reason = target.lacks(step)
-        if reason is not None and step == DECLARATIONS and len(chosen) > 1:
-            continue  # no step of most vendors'
+        if step == DECLARATIONS and failed is None and not declared:
+            if len(chosen) > 1:
+                continue  # no step of most vendors'
+            reason = reason or "the library takes nothing for granted of a library beneath it"
         if step in taken:
             yield taken[step]
         elif reason is not None:
@@ -95,8 +95,11 @@ def checklist(
             yield _not_reached(step, failed)
         else:
             begins(step)
-            run = {OPERATORS: _operators, DECLARATIONS: _declarations}.get(step, _check)
-            yield run(step, target, timeout)
+            if step == DECLARATIONS:
+                yield _declarations(step, target, timeout, declared)
+            else:
+                run = _operators if step == OPERATORS else _check
+                yield run(step, target, timeout)
 
 
 def _run(part: str, target: Target, *arguments: str, timeout: float) -> Outcome:
@@ -159,11 +162,19 @@ def _check(step: Step, target: Target, timeout: float) -> Finding:
     return Finding(step, Status.FAIL, told["text"], fix)
 
 
-def _declarations(step: Step, target: Target, timeout: float) -> Finding:
+def _declared(outcome: Outcome) -> dict[str, str]:
+    """What the library that was taken declares: each name with its grade."""
+    told = outcome.report("declared")
+    return {} if told is None else told["names"]
+
+
+def _declarations(
+    step: Step, target: Target, timeout: float, declared: Mapping[str, str]
+) -> Finding:
     outcome = _run("declarations", target, timeout=timeout)
     shown: list[str] = []
     wrong: list[str] = []
-    for name, grade in _core.vendor_declarations(target.name):
+    for name, grade in declared.items():
         tried = outcome.report(f"tried {name}")
         if tried is None and outcome.report(f"trying {name}") is not None:
             error = outcome.report("error")

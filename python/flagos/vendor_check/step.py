@@ -121,8 +121,8 @@ OPENING = (
 #: The step before the conformance checks.
 DECLARATIONS = Step(
     "declarations",
-    "what flagos infers about the vendor's library, of which nobody publishes a header, is true here",
-    "please report it, with the version of the vendor's library: the vendor relies on it",
+    "what the library takes for granted of the one beneath it, whose header nobody publishes, is true here",
+    "please report it, with the version of the library beneath: the vendor relies on it",
 )
 
 #: The step after the conformance checks.

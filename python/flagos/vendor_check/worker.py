@@ -18,10 +18,11 @@ from flagos.loading import load_adapters
 def take(target: str) -> None:
     """Takes the library and opens the vendor, and reports every step that has passed."""
     _core.take_vendor(target, lambda step, detail: report(step, detail=detail))
+    report("declared", names=dict(_core.vendor_declarations(target)))
 
 
 def declarations(target: str) -> None:
-    """Tries out what is inferred about the vendor's library, one after the other."""
+    """Tries out what the library takes for granted of the one beneath it, one after the other."""
     for name, grade in _core.vendor_declarations(target):
         # Told before, because a wrong declaration may crash the process.
         report(f"trying {name}", grade=grade)

@@ -5,9 +5,7 @@
 use pyo3::prelude::*;
 
 // The linker drops a crate that no code names.
-use flagos_ascend as _;
 use flagos_cuda as _;
-use flagos_metax as _;
 
 /// The native core of flagos. Use it through the package `flagos`.
 #[pymodule]

@@ -14,8 +14,8 @@ use crate::vendors::library::{self, FlagosKernels, Kernels, Library};
 use super::manifest::Manifest;
 use crate::vendors::trial;
 
-/// How long a library may take to be loaded and to count its devices.
-const LIMIT: Duration = Duration::from_secs(30);
+/// How long a library may take to be loaded and to count its devices: a runtime of many devices may be slow at first.
+const LIMIT: Duration = Duration::from_secs(120);
 
 /// A vendor that a manifest describes. Its library is loaded by the first use of [`VendorEntry::description`] or
 /// [`VendorEntry::open`]; before that, [`VendorEntry::survey`] loads it in a process of its own.
@@ -28,6 +28,7 @@ pub(super) struct Found {
     manifest: Result<Manifest, String>,
     trial: OnceLock<Result<usize, String>>,
     library: OnceLock<&'static Library>,
+    product_name: OnceLock<Option<String>>,
 }
 
 impl Found {
@@ -57,6 +58,7 @@ impl Found {
             manifest,
             trial: OnceLock::new(),
             library: OnceLock::new(),
+            product_name: OnceLock::new(),
         }
     }
 
@@ -166,6 +168,20 @@ impl VendorEntry for Found {
 
     fn kernels(&'static self) -> Result<Option<&'static FlagosKernels>> {
         Ok(self.library()?.kernels().map(Kernels::table))
+    }
+
+    fn product_name(&'static self) -> Option<String> {
+        let ask = || {
+            library::mute();
+            let name = || {
+                let vendor = library::open(self.library()?, Box::leak(Box::default()))?;
+                vendor.properties(0).map(|properties| properties.name)
+            };
+            name().map_err(|error| error.to_string())
+        };
+        let usable = |_| trial::tell(LIMIT, ask).ok();
+        let name = || self.survey(&Settings::default()).ok().and_then(usable);
+        self.product_name.get_or_init(name).clone()
     }
 
     fn open(&'static self, _: &Settings, pending: &'static AtomicU64) -> Result<Arc<dyn Vendor>> {

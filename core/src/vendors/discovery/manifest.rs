@@ -222,7 +222,7 @@ pub struct DeviceFiles {
 }
 
 impl DeviceFiles {
-    fn parse(text: &str) -> Result<Self, String> {
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let path = Path::new(text);
         let name = path.file_name().and_then(|name| name.to_str());
         let (Some(folder), Some(name), true) = (path.parent(), name, path.is_absolute()) else {

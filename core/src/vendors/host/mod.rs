@@ -42,9 +42,6 @@ pub const ENTRY: BuiltIn = BuiltIn {
     survey: |settings| Ok(devices(&settings.host)),
     open: |settings: &Settings, pending| Ok(Arc::new(HostVendor::new(&settings.host, pending))),
     launcher: None,
-    kernels: None,
-    declarations: &[],
-    product_name: || None,
 };
 
 fn devices(settings: &HostSettings) -> usize {

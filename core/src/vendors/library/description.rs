@@ -64,6 +64,31 @@ unsafe fn name(member: &str, given: *const c_char) -> Result<String, String> {
     }
 }
 
+/// What a library declares of the library beneath it: each name with its grade.
+///
+/// # Safety
+/// As [`read`].
+pub(super) unsafe fn declarations(table: &FlagosVendor) -> Result<Vec<(String, char)>, String> {
+    let (given, count) = (table.declarations, table.num_declarations);
+    // SAFETY: the caller's promise.
+    unsafe { structs("declarations", given, count, declaration) }
+}
+
+unsafe fn declaration(
+    what: &str,
+    given: FlagosVendorDeclaration,
+) -> Result<(String, char), String> {
+    // SAFETY: the caller's promise.
+    let name = unsafe { required(&format!("{what}.name"), given.name) }?;
+    match u8::try_from(given.grade).map(char::from) {
+        Ok(grade @ ('B' | 'C')) => Ok((name, grade)),
+        _ => Err(format!(
+            "{what}.grade is {}: the letters `B` and `C` have a meaning",
+            given.grade
+        )),
+    }
+}
+
 /// An array of structs, each as long as the first says.
 unsafe fn structs<T, R>(
     member: &str,

@@ -20,6 +20,8 @@ const ENTRY: &str = "flagos_vendor";
 const KERNELS: &str = "flagos_kernels";
 /// torch's numbers of devices are of the type `int8`.
 const MOST_DEVICES: usize = i8::MAX as usize;
+/// Room for what a declaration shows.
+const LONGEST_SHOWN: usize = 1024;
 const HINT: &str = "it has to be a shared library for this machine, with all libraries it needs";
 
 fn refusal(path: &Path, message: String) -> Error {
@@ -32,6 +34,7 @@ pub struct Library {
     table: FlagosVendor,
     description: Description,
     kernels: Option<Kernels>,
+    declarations: Vec<(String, char)>,
 }
 
 // SAFETY: the tables are only read, and its functions may be called from every thread.
@@ -173,6 +176,8 @@ impl Library {
                     .into(),
             );
         }
+        // SAFETY: the caller's promise.
+        let declarations = unsafe { description::declarations(&table) }?;
         passed(Step::Description, told(&description));
         // SAFETY: the caller's promise.
         let kernels = unsafe { Kernels::adopt(kernels) }?;
@@ -185,6 +190,7 @@ impl Library {
             table,
             description,
             kernels,
+            declarations,
         };
         let has = if library.kernels.is_some() {
             "some"
@@ -224,6 +230,37 @@ impl Library {
         match &self.kernels {
             Some(kernels) => kernels.find(&self.description.name, operator),
             None => Ok(None),
+        }
+    }
+
+    /// What the library takes for granted of a library beneath it: each name, and the letter by which it is known.
+    #[must_use]
+    pub fn declarations(&self) -> &[(String, char)] {
+        &self.declarations
+    }
+
+    /// Tries one of [`Self::declarations`] out on the first device: what it shows, or what is wrong. A wrong declaration
+    /// may end the process.
+    pub fn try_declaration(&self, index: usize) -> Result<String, String> {
+        let mut shown = [0; LONGEST_SHOWN];
+        let room = shown.len() - 1;
+        let code = match self.table.declaration_try {
+            // SAFETY: a declaration of the library, and a valid output with so much room.
+            Some(run) if index < self.declarations.len() => unsafe {
+                run(index, shown.as_mut_ptr(), room)
+            },
+            _ => return Err(format!("the library has no declaration {index}")),
+        };
+        let text = match code {
+            // SAFETY: the last byte is a NUL that nobody writes.
+            FLAGOS_VENDOR_OK => unsafe { text::read_lossy(shown.as_ptr()) },
+            _ => self.last_error(),
+        };
+        let text = text.unwrap_or_default();
+        if code == FLAGOS_VENDOR_OK {
+            Ok(text)
+        } else {
+            Err(text)
         }
     }
 
@@ -272,12 +309,14 @@ impl Library {
     /// The error of a function that has just failed on this thread.
     #[cold]
     fn failed(&self, function: &'static str, code: i32) -> Error {
+        status::error(&self.description.name, function, code, self.last_error())
+    }
+
+    /// The text of this thread's last failure.
+    fn last_error(&self) -> Option<String> {
+        let last = self.table.last_error?;
         // SAFETY: the text is NULL or valid until this thread's next call.
-        let text = self
-            .table
-            .last_error
-            .and_then(|last| unsafe { text::read_lossy(last()) });
-        status::error(&self.description.name, function, code, text)
+        unsafe { text::read_lossy(last()) }
     }
 
     /// The error of a function that the library does not have.

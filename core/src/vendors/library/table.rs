@@ -10,14 +10,15 @@ use super::types::*;
 const SIZE_1_0: usize = offset_of!(FlagosVendor, capture_begin) + size_of::<[*const (); 32]>();
 
 /// The first minor version in which a bit has a meaning, of the bits that version 1.0 does not have.
-const SINCE: [(u64, u32); 3] = [
+const SINCE: [(u64, u32); 4] = [
     (FLAGOS_VENDOR_CAPTURES, 1),
     (FLAGOS_VENDOR_SHARES, 2),
     (FLAGOS_VENDOR_REACHES_PEERS, 2),
+    (FLAGOS_VENDOR_SEES_CAPTURES, 3),
 ];
 
 /// The bits that this host knows, with their names.
-const CAPABILITIES: [(u64, &str); 8] = [
+const CAPABILITIES: [(u64, &str); 9] = [
     (FLAGOS_VENDOR_HOST_COMPUTES, "HOST_COMPUTES"),
     (FLAGOS_VENDOR_NATIVE_HANDLES, "NATIVE_HANDLES"),
     (FLAGOS_VENDOR_EXTERNAL_STREAMS, "EXTERNAL_STREAMS"),
@@ -26,6 +27,7 @@ const CAPABILITIES: [(u64, &str); 8] = [
     (FLAGOS_VENDOR_CAPTURES, "CAPTURES"),
     (FLAGOS_VENDOR_SHARES, "SHARES"),
     (FLAGOS_VENDOR_REACHES_PEERS, "REACHES_PEERS"),
+    (FLAGOS_VENDOR_SEES_CAPTURES, "SEES_CAPTURES"),
 ];
 
 /// A copy of the struct at `given`, whose members beyond the size it claims are zero. Fails below `smallest` bytes.
@@ -144,7 +146,10 @@ pub(super) unsafe fn read(given: *const FlagosVendor) -> Result<FlagosVendor, St
             "capabilities has FLAGOS_VENDOR_LAUNCHES without FLAGOS_VENDOR_NATIVE_HANDLES".into(),
         );
     }
-    let missing = missing(&table);
+    let mut missing = missing(&table);
+    if table.num_declarations > 0 && table.declaration_try.is_none() {
+        missing.push("declaration_try");
+    }
     if !missing.is_empty() {
         return Err(format!("{} missing: NULL", name_all(&missing)));
     }
@@ -165,10 +170,12 @@ pub(super) unsafe fn read(given: *const FlagosVendor) -> Result<FlagosVendor, St
     }
     if table.capabilities & FLAGOS_VENDOR_CAPTURES == 0 {
         table.capture_begin = None;
-        table.capture_status = None;
         table.capture_end = None;
         table.graph_launch = None;
         table.graph_destroy = None;
+    }
+    if table.capabilities & (FLAGOS_VENDOR_CAPTURES | FLAGOS_VENDOR_SEES_CAPTURES) == 0 {
+        table.capture_status = None;
     }
     if table.capabilities & FLAGOS_VENDOR_REACHES_PEERS == 0 {
         table.device_reaches = None;
@@ -207,6 +214,12 @@ fn reserved(table: &FlagosVendor) -> Vec<*const ()> {
             memory_close_all,
             memory_padding
         ]);
+    }
+    if table.minor < 3 {
+        reserved.extend(slots![capability_check]);
+        reserved.push(table.declarations.cast());
+        reserved.push(std::ptr::without_provenance(table.num_declarations));
+        reserved.extend(slots![declaration_try]);
     }
     reserved.extend(table.reserved.map(<*const _>::cast::<()>));
     reserved
@@ -292,6 +305,7 @@ fn missing(table: &FlagosVendor) -> Vec<&'static str> {
         (FLAGOS_VENDOR_CAPTURES, &capturing),
         (FLAGOS_VENDOR_SHARES, &sharing),
         (FLAGOS_VENDOR_REACHES_PEERS, &slots![device_reaches]),
+        (FLAGOS_VENDOR_SEES_CAPTURES, &slots![capture_status]),
     ] {
         if can(bit) {
             wanted.extend_from_slice(slots);

@@ -7,7 +7,7 @@ pub const FLAGOS_VENDOR_MAJOR: u32 = 1;
 
 /// Version of the interface, minor: raised when members are appended, or bits or reserved slots get a meaning. Host
 /// and library of different minor versions work together.
-pub const FLAGOS_VENDOR_MINOR: u32 = 2;
+pub const FLAGOS_VENDOR_MINOR: u32 = 3;
 
 /// Status: success.
 pub const FLAGOS_VENDOR_OK: i32 = 0;
@@ -62,6 +62,10 @@ pub const FLAGOS_VENDOR_SHARES: u64 = 64;
 
 /// `FlagosVendor::capabilities`: a device may address the memory of another one: `device_reaches`. Since version 1.2.
 pub const FLAGOS_VENDOR_REACHES_PEERS: u64 = 128;
+
+/// `FlagosVendor::capabilities`: `capture_status` tells of captures that other libraries began. For a library without
+/// `FLAGOS_VENDOR_CAPTURES`. Since version 1.3.
+pub const FLAGOS_VENDOR_SEES_CAPTURES: u64 = 256;
 
 /// `capture_begin`: until the end, no thread makes calls that wait for the device or that copy at once.
 pub const FLAGOS_VENDOR_CAPTURE_GLOBAL: i32 = 0;
@@ -610,7 +614,8 @@ pub struct FlagosVendor {
     /// `stream_host_function`.
     pub capture_begin:
         Option<unsafe extern "C" fn(stream: *mut FlagosVendorStream, mode: i32) -> i32>,
-    /// Writes the number of the capture that the stream belongs to, the same for all its streams and another one for each
+    /// With `FLAGOS_VENDOR_CAPTURES` or `FLAGOS_VENDOR_SEES_CAPTURES` writes the number of the capture that the stream belongs
+    /// to, the same for all its streams and another one for each
     /// capture, 0 for none; and 1 while the capture is valid, or 0 when something has happened that it forbids.
     pub capture_status: Option<
         unsafe extern "C" fn(
@@ -680,8 +685,37 @@ pub struct FlagosVendor {
     /// allocation; NULL for none. Since version 1.2.
     pub memory_padding: Option<unsafe extern "C" fn(instance: *mut FlagosVendorInstance) -> usize>,
 
+    /// Whether a capability of the library, one of its bits, can be used on this machine: `FLAGOS_VENDOR_UNSUPPORTED`, with the
+    /// reason as the text, where a library beneath it is too old. NULL: every one can. Since version 1.3.
+    pub capability_check:
+        Option<unsafe extern "C" fn(instance: *mut FlagosVendorInstance, capability: u64) -> i32>,
+    /// What the library takes for granted of a library beneath it, whose header nobody publishes: `num_declarations`
+    /// structs, each as long as the first says; NULL for nothing. `flagos vendor check` tries each out. Since version 1.3.
+    pub declarations: *const FlagosVendorDeclaration,
+    /// How many there are, at most 256.
+    pub num_declarations: usize,
+    /// Tries a declaration out on the first device, where no vendor is open. Writes what it shows, as UTF-8 and a NUL,
+    /// into `shown`, which has room for `nbytes`. Fails where it is wrong, with the finding as its text. A wrong
+    /// declaration may end the process. NULL without declarations.
+    pub declaration_try:
+        Option<unsafe extern "C" fn(index: usize, shown: *mut c_char, nbytes: usize) -> i32>,
+
     /// NULL.
-    pub reserved: [*const c_void; 21],
+    pub reserved: [*const c_void; 17],
+}
+
+/// Something that a library takes for granted of a library beneath it.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct FlagosVendorDeclaration {
+    /// Size of this struct in the library.
+    pub struct_size: usize,
+    /// The function, number or structure, as the library beneath calls it.
+    pub name: *const c_char,
+    /// How it is known, as a letter: `B`, one program shows it; `C`, it is taken to be as that of another library.
+    pub grade: i32,
+    /// 0.
+    pub reserved_word: i32,
 }
 
 /// Device memory as other processes know it.

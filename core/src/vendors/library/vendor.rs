@@ -29,6 +29,23 @@ pub fn open(library: &'static Library, pending: &'static AtomicU64) -> Result<Ar
 struct LibraryVendor(Arc<Instance>);
 
 impl LibraryVendor {
+    /// Fails unless a capability can be used here, of which this is a function.
+    fn check(&self, bit: u64, function: &'static str) -> Result<()> {
+        if !self.0.library.can(bit) {
+            return Err(self.0.library.lacks(function));
+        }
+        if self.0.library.table().capability_check.is_none() {
+            return Ok(());
+        }
+        // SAFETY: a live instance.
+        unsafe {
+            self.0.call(function, |table| {
+                let check = table.capability_check?;
+                Some(check(self.0.context, bit))
+            })
+        }
+    }
+
     /// The address that a function wrote, noted. An address that is not `ALIGNMENT`-aligned is freed by `free` and an
     /// error; one of memory that is allocated is an error.
     fn address(
@@ -259,11 +276,8 @@ impl Vendor for LibraryVendor {
     }
 
     fn launcher(&self) -> Result<&dyn Launcher> {
-        if self.0.library.can(FLAGOS_VENDOR_LAUNCHES) {
-            Ok(self)
-        } else {
-            Err(self.0.library.lacks("kernel_launch"))
-        }
+        self.check(FLAGOS_VENDOR_LAUNCHES, "kernel_launch")?;
+        Ok(self)
     }
 
     fn load_module(&self, device: usize, image: &[u8]) -> Result<Box<dyn Module>> {
@@ -271,19 +285,12 @@ impl Vendor for LibraryVendor {
     }
 
     fn sharing(&self) -> Result<&dyn Sharing> {
-        if self.0.library.can(FLAGOS_VENDOR_SHARES) {
-            Ok(&*self.0)
-        } else {
-            Err(self.0.library.lacks("memory_export"))
-        }
+        self.check(FLAGOS_VENDOR_SHARES, "memory_export")?;
+        Ok(&*self.0)
     }
 
     fn captures(&self) -> Result<()> {
-        if self.0.library.can(FLAGOS_VENDOR_CAPTURES) {
-            Ok(())
-        } else {
-            Err(self.0.library.lacks("capture_begin"))
-        }
+        self.check(FLAGOS_VENDOR_CAPTURES, "capture_begin")
     }
 
     fn after_fork_in_child(&self) {

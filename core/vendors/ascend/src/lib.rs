@@ -1,4 +1,5 @@
-//! Ascend devices, over the ACL runtime of CANN, which is found at run time.
+//! Ascend devices, over the ACL runtime of CANN, which is found at run time: a library of `flagos_vendor.h` and
+//! `flagos_kernels.h`.
 //!
 //! Device files tell whether there are devices, because the runtime, once initialised, is broken in every child forked
 //! afterwards; where there are none, no library is loaded. Opening the vendor initialises the runtime, and the first call
@@ -36,7 +37,7 @@ use std::ffi::c_void;
 use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock};
 
-use flagos_core::descriptions::Declared;
+use flagos_core::descriptions::Description;
 use flagos_core::error::{Error, Result};
 use flagos_core::runtime::{
     sync, DeviceProperties, Event, Exported, MemoryInfo, Sharing, Stream, Vendor,
@@ -46,39 +47,46 @@ use self::device::{Device, Discarded};
 use self::error::acl;
 use self::event::AscendEvent;
 use self::stream::AscendStream;
-use flagos_core::vendors::{BuiltIn, Settings};
+use flagos_core::vendors::library::{
+    FLAGOS_VENDOR_CAPTURES, FLAGOS_VENDOR_EXTERNAL_STREAMS, FLAGOS_VENDOR_NATIVE_HANDLES,
+    FLAGOS_VENDOR_REACHES_PEERS, FLAGOS_VENDOR_SHARES,
+};
+use flagos_vendor_kit::export::Export;
 use flagos_vendor_kit::imports::Imports;
+use flagos_vendor_kit::{export_kernels, export_vendor};
 
-inventory::submit! { ENTRY }
-inventory::submit! { Declared(description::description) }
+export_vendor!(Ascend);
+export_kernels!(kernels::table);
 
-/// The Ascend vendor for [`super::built_in`]. Chosen before the host.
-pub const ENTRY: BuiltIn = BuiltIn {
-    description: description::description,
-    rank: 90,
-    survey,
-    open: |settings, pending| {
+/// What the library exports.
+struct Ascend;
+
+impl Export for Ascend {
+    fn description() -> &'static Description {
+        description::description()
+    }
+
+    fn capabilities() -> u64 {
+        FLAGOS_VENDOR_NATIVE_HANDLES
+            | FLAGOS_VENDOR_EXTERNAL_STREAMS
+            | FLAGOS_VENDOR_CAPTURES
+            | FLAGOS_VENDOR_SHARES
+            | FLAGOS_VENDOR_REACHES_PEERS
+    }
+
+    fn probe() -> Result<usize, String> {
+        variables::check(&Self::description().variables, std::env::vars_os())?;
+        kernels::configure(variables::value(variables::EXECUTORS).as_deref())?;
+        survey::devices(variables::value(visible::VARIABLE).as_deref())
+    }
+
+    fn open(pending: &'static sync::AtomicU64) -> Result<Arc<dyn Vendor>> {
         if driver::is_forked() {
             return Err(Error::forked("ascend"));
         }
-        let expected = survey(settings).map_err(|reason| Error::device("ascend", reason))?;
+        let expected = Self::probe().map_err(|reason| Error::device("ascend", reason))?;
         Ok(Arc::new(AscendVendor::new(expected, pending)?))
-    },
-    launcher: None,
-    kernels: Some(kernels::table),
-    declarations: &[],
-    product_name: || None,
-};
-
-fn survey(settings: &Settings) -> Result<usize, String> {
-    kernels::configure(
-        settings
-            .variables
-            .get(variables::EXECUTORS)
-            .map(String::as_str),
-    )?;
-    let visible = settings.variables.get(visible::VARIABLE);
-    survey::devices(visible.map(String::as_str))
+    }
 }
 
 /// The Ascend vendor.

@@ -386,7 +386,7 @@ impl Stream for AscendStream {
         .map_err(|error| self.device.located(error))
     }
 
-    /// What the kernels of this vendor compute on: this stream itself.
+    /// This stream itself, for the kernels of this library, which find it by the handle that a host has.
     fn library_handle(&self) -> Option<LibraryHandle> {
         let stream = NonNull::from(self).cast();
         Some(LibraryHandle {

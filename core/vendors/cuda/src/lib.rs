@@ -60,9 +60,6 @@ pub const ENTRY: BuiltIn = BuiltIn {
         Ok(Arc::new(CudaVendor::new(expected, pending)?))
     },
     launcher: Some(|| &LAUNCHER),
-    kernels: None,
-    declarations: &[],
-    product_name: || None,
 };
 
 fn survey(settings: &Settings) -> Result<usize, String> {

@@ -11,21 +11,5 @@ mod ptx;
 mod table;
 mod vendor;
 
-use std::ffi::c_char;
-
-use flagos_core::vendors::library::{FlagosKernels, FlagosVendorHost};
-
 flagos_vendor_kit::export_vendor!(vendor::Cudalib);
-
-/// The entry function of the kernels: see `flagos_kernels.h`.
-///
-/// # Safety
-/// `host` is NULL or a struct of its own size, and `reason` NULL or a valid output.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn flagos_kernels(
-    host: *const FlagosVendorHost,
-    reason: *mut *const c_char,
-) -> *const FlagosKernels {
-    // SAFETY: the caller's promise.
-    unsafe { table::entry(host, reason) }
-}
+flagos_vendor_kit::export_kernels!(table::table);

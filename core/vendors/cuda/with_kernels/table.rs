@@ -1,12 +1,11 @@
 //! The table of the kernels.
 
 use std::ffi::{c_char, CStr};
-use std::mem::{offset_of, size_of};
+use std::mem::size_of;
 use std::ptr::null;
 
 use flagos_core::vendors::library::{
-    FlagosKernel, FlagosKernelCall, FlagosKernels, FlagosVendorHost, FLAGOS_KERNELS_MAJOR,
-    FLAGOS_KERNELS_MINOR,
+    FlagosKernel, FlagosKernelCall, FlagosKernels, FLAGOS_KERNELS_MAJOR, FLAGOS_KERNELS_MINOR,
 };
 use flagos_core::Error;
 use flagos_vendor_kit::export::Export;
@@ -46,31 +45,9 @@ static TABLE: Shared<FlagosKernels> = Shared(FlagosKernels {
     reserved: [null(); 16],
 });
 
-/// The body of `flagos_kernels`.
-///
-/// # Safety
-/// As there.
-pub unsafe fn entry(
-    host: *const FlagosVendorHost,
-    reason: *mut *const c_char,
-) -> *const FlagosKernels {
-    const NEEDED: usize = offset_of!(FlagosVendorHost, newest_major) + size_of::<u32>();
-    // SAFETY: the caller's promise; the members are there where the size says so.
-    let taken = unsafe {
-        !host.is_null()
-            && (*host).struct_size >= NEEDED
-            && ((*host).oldest_major..=(*host).newest_major).contains(&FLAGOS_KERNELS_MAJOR)
-    };
-    if taken {
-        return &TABLE.0;
-    }
-    if !reason.is_null() {
-        let text =
-            c"this flagos does not take the version of flagos_kernels.h that it is compiled with";
-        // SAFETY: the caller's promise.
-        unsafe { reason.write(text.as_ptr()) };
-    }
-    null()
+/// The table.
+pub fn table() -> &'static FlagosKernels {
+    &TABLE.0
 }
 
 /// `FlagosKernels::find`.

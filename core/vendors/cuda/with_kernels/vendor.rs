@@ -8,17 +8,15 @@ use flagos_core::vendors::library::{
     FLAGOS_VENDOR_EXTERNAL_STREAMS, FLAGOS_VENDOR_LAUNCHES, FLAGOS_VENDOR_NATIVE_HANDLES,
 };
 use flagos_core::vendors::{Description, Serving, Settings};
-use flagos_core::{Error, Result};
+use flagos_core::Result;
 use flagos_cuda::ENTRY;
 use flagos_vendor_kit::export::Export;
 
 /// See the module.
 pub struct Cudalib;
 
-const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
-
 fn settings() -> Settings {
-    Settings::of_variable(VISIBLE)
+    Settings::of_process((ENTRY.description)())
 }
 
 impl Export for Cudalib {
@@ -37,8 +35,8 @@ impl Export for Cudalib {
     fn capabilities() -> u64 {
         FLAGOS_VENDOR_NATIVE_HANDLES | FLAGOS_VENDOR_EXTERNAL_STREAMS | FLAGOS_VENDOR_LAUNCHES
     }
-    fn probe() -> Result<usize> {
-        (ENTRY.survey)(&settings()).map_err(|reason| Error::device("probe", reason))
+    fn probe() -> Result<usize, String> {
+        (ENTRY.survey)(&settings())
     }
     fn open(pending: &'static AtomicU64) -> Result<Arc<dyn Vendor>> {
         (ENTRY.open)(&settings(), pending)

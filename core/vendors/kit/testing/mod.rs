@@ -5,19 +5,27 @@
 pub mod compiled;
 
 use std::io::Write as _;
+use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use flagos_core::runtime::{Stream, Vendor};
-use flagos_core::vendors::{BuiltIn, Settings};
+use flagos_core::vendors::library::{self, Library};
+use flagos_core::vendors::{BuiltIn, Description, Settings};
+use flagos_core::Result;
 use flagos_vendor_kit::conformance::{Pinned, CHECKS};
 
 /// The vendor that a program is about.
-pub struct Tested {
-    pub entry: &'static BuiltIn,
-    /// The variable that chooses devices.
-    pub visible: &'static str,
+pub enum Tested {
+    /// One that is linked into the program.
+    Linked(&'static BuiltIn),
+    /// A library, which lies beside the program.
+    Library {
+        name: &'static str,
+        /// The text of the manifest that the distribution has.
+        manifest: &'static str,
+    },
 }
 
 /// The vendor, for one test at a time: tests count memory and fill the device.
@@ -28,16 +36,70 @@ pub struct Opened {
 
 impl Tested {
     fn name(&self) -> &'static str {
-        &(self.entry.description)().name
+        match self {
+            Self::Linked(entry) => &(entry.description)().name,
+            Self::Library { name, .. } => name,
+        }
+    }
+
+    /// The library's file.
+    fn file(name: &str) -> PathBuf {
+        let program = std::env::current_exe().expect("this program");
+        program.with_file_name(format!("libflagos_{name}.so"))
+    }
+
+    /// The library.
+    pub fn library(&self) -> &'static Library {
+        static LIBRARY: OnceLock<&Library> = OnceLock::new();
+        LIBRARY.get_or_init(|| {
+            let library = Library::load(&Self::file(self.name()));
+            library.expect("it was built, and carried, with this program")
+        })
+    }
+
+    pub fn description(&self) -> &'static Description {
+        match self {
+            Self::Linked(entry) => (entry.description)(),
+            Self::Library { .. } => self.library().description(),
+        }
     }
 
     pub fn settings(&self) -> Settings {
-        Settings::of_variable(self.visible)
+        Settings::of_process(self.description())
+    }
+
+    /// The number of devices, or why there is none.
+    pub fn survey(&self) -> Result<usize, String> {
+        match self {
+            Self::Linked(entry) => (entry.survey)(&self.settings()),
+            Self::Library { .. } => self.library().probe().map_err(|error| error.to_string()),
+        }
+    }
+
+    /// Opens the vendor, which may be open already.
+    pub fn open_again(&self) -> Result<Arc<dyn Vendor>> {
+        let pending = Box::leak(Box::default());
+        match self {
+            Self::Linked(entry) => (entry.open)(&self.settings(), pending),
+            Self::Library { .. } => library::open(self.library(), pending),
+        }
+    }
+
+    /// Writes the manifest into a folder, with the path of the library that lies beside this program.
+    fn write_manifest(&self, folder: &Path) {
+        let Self::Library { name, manifest } = self else {
+            return;
+        };
+        let file = Self::file(name);
+        let library = format!("\"{}\"", file.display());
+        let text = manifest.replace(&format!("\"libflagos_{name}.so\""), &library);
+        assert!(text.contains(&library), "the manifest names the library");
+        std::fs::write(folder.join(format!("{name}.toml")), text).expect("a file");
     }
 
     /// Whether there is a device. If not, the test is skipped, or fails where `FLAGOS_REQUIRE_<VENDOR>` is 1.
     pub fn there_is_a_device(&self) -> bool {
-        let Err(reason) = (self.entry.survey)(&self.settings()) else {
+        let Err(reason) = self.survey() else {
             return true;
         };
         let variable = format!("FLAGOS_REQUIRE_{}", self.name().to_uppercase());
@@ -53,8 +115,7 @@ impl Tested {
             return None;
         }
         let guard = turn();
-        let vendor = (self.entry.open)(&self.settings(), Box::leak(Box::default()))
-            .expect("the runtime can be initialised");
+        let vendor = self.open_again().expect("the runtime can be initialised");
         Some(Opened {
             vendor,
             _one_at_a_time: guard,
@@ -73,6 +134,10 @@ impl Tested {
             if variable.to_string_lossy().starts_with("FLAGOS_") {
                 command.env_remove(variable);
             }
+        }
+        self.write_manifest(folder.path());
+        if matches!(self, Self::Library { .. }) {
+            command.env("FLAGOS_VENDOR_PATH", folder.path());
         }
         let output = command
             .args(["--exact", &format!("process::inside::{name}")])

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use flagos_core::error::{Error, ErrorKind};
 use flagos_core::runtime::Vendor as _;
-use flagos_core::vendors::Declaration;
+use flagos_vendor_kit::export::Declaration;
 
 use super::api::{
     attribute, kind, Api, Handle, IpcHandle, EVENT_DEFAULT, EVENT_DISABLE_TIMING,

@@ -1,4 +1,4 @@
-//! MetaX devices, over MACA's runtime library, which is found at run time.
+//! MetaX devices, over MACA's runtime library, which is found at run time: a library of `flagos_vendor.h`.
 //!
 //! A file of MetaX's driver tells whether there are devices, and a child process counts them, because the runtime, once
 //! initialised, is taken to be broken in every child forked afterwards. Opening the vendor initialises the runtime; the
@@ -32,34 +32,50 @@ mod visible;
 
 use std::sync::Arc;
 
-use flagos_core::descriptions::Declared;
-use flagos_core::error::Error;
+use flagos_core::descriptions::Description;
+use flagos_core::error::{Error, Result};
+use flagos_core::runtime::sync::AtomicU64;
+use flagos_core::runtime::Vendor;
+use flagos_core::vendors::library::{
+    FLAGOS_VENDOR_EXTERNAL_STREAMS, FLAGOS_VENDOR_LAUNCHES, FLAGOS_VENDOR_NATIVE_HANDLES,
+    FLAGOS_VENDOR_SEES_CAPTURES, FLAGOS_VENDOR_SHARES,
+};
+use flagos_vendor_kit::export::{Declaration, Export};
+use flagos_vendor_kit::export_vendor;
 
-use self::kernel::LAUNCHER;
 use self::vendor::MetaxVendor;
-use flagos_core::vendors::{BuiltIn, Settings};
 
-inventory::submit! { ENTRY }
-inventory::submit! { Declared(description::description) }
+export_vendor!(Metax);
 
-/// The MetaX vendor for [`super::built_in`]. Chosen before the host, and after `cuda`.
-pub const ENTRY: BuiltIn = BuiltIn {
-    description: description::description,
-    rank: 95,
-    survey,
-    open: |settings, pending| {
+/// What the library exports.
+struct Metax;
+
+impl Export for Metax {
+    fn description() -> &'static Description {
+        description::description()
+    }
+
+    fn capabilities() -> u64 {
+        FLAGOS_VENDOR_NATIVE_HANDLES
+            | FLAGOS_VENDOR_EXTERNAL_STREAMS
+            | FLAGOS_VENDOR_LAUNCHES
+            | FLAGOS_VENDOR_SHARES
+            | FLAGOS_VENDOR_SEES_CAPTURES
+    }
+
+    fn probe() -> Result<usize, String> {
+        survey::devices(|name| std::env::var(name).ok())
+    }
+
+    fn open(pending: &'static AtomicU64) -> Result<Arc<dyn Vendor>> {
         if driver::is_forked() {
             return Err(Error::forked("metax"));
         }
-        survey(settings).map_err(|reason| Error::device("metax", reason))?;
+        Self::probe().map_err(|reason| Error::device("metax", reason))?;
         Ok(Arc::new(MetaxVendor::new(pending)?))
-    },
-    launcher: Some(|| &LAUNCHER),
-    kernels: None,
-    declarations: inferred::DECLARATIONS,
-    product_name: survey::product_name,
-};
+    }
 
-fn survey(settings: &Settings) -> Result<usize, String> {
-    survey::devices(|name| settings.variables.get(name).cloned())
+    fn declarations() -> &'static [Declaration] {
+        inferred::DECLARATIONS
+    }
 }

@@ -12,7 +12,6 @@ use flagos_core::vendors::trial;
 use super::api::SONAME;
 use super::driver;
 use super::error::NOT_INITIALIZED;
-use super::properties;
 use super::visible;
 
 /// The file of MetaX's driver, without which the runtime finds no device.
@@ -47,27 +46,6 @@ pub(super) fn devices(value: impl Fn(&str) -> Option<String>) -> Result<usize, S
         Ok(count) => Ok(*count),
         Err(reason) => Err(format!("{reason} ({})", visible::told(value))),
     }
-}
-
-/// The product name of the first device, found in a child; none where there is no device.
-pub(super) fn product_name() -> Option<String> {
-    static NAME: OnceLock<Option<String>> = OnceLock::new();
-    let name = NAME.get_or_init(|| {
-        decide(&look()).ok()?;
-        let ask = || {
-            let api = driver::open().map_err(str::to_owned)?;
-            driver::count(api)
-                .and_then(|_| properties::name(api, 0))
-                .map_err(|error| error.to_string())
-        };
-        let name = if driver::is_started() {
-            ask()
-        } else {
-            trial::tell(LIMIT, ask)
-        };
-        name.ok()
-    });
-    name.clone()
 }
 
 fn look() -> Machine {

@@ -8,6 +8,7 @@ use std::ptr::null_mut;
 use flagos_core::error::{Error, ErrorKind, Result};
 use flagos_core::runtime::Stream;
 use flagos_core::vendors::library::*;
+use flagos_vendor_kit::export::stream_of;
 
 use super::super::stream::AscendStream;
 use super::context::Context;
@@ -151,9 +152,13 @@ impl<'c> Call<'c> {
         // SAFETY: as large as it says, and its stream is one that this vendor gave.
         unsafe {
             let raw = &*call;
-            let Some(stream) = raw.stream.cast::<AscendStream>().as_ref() else {
+            if raw.stream.is_null() {
                 return wrong("the stream is NULL".into());
+            }
+            let Some(handle) = stream_of(raw.stream).library_handle() else {
+                return wrong("the stream is of another vendor".into());
             };
+            let stream = handle.stream.cast::<AscendStream>().as_ref();
             Ok(Self(Context::new(raw, stream, library)))
         }
     }

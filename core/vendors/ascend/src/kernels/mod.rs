@@ -136,7 +136,7 @@ unsafe impl Send for Name {}
 // SAFETY: as above.
 unsafe impl Sync for Name {}
 
-/// The kernels of this vendor.
+/// The table of the kernels.
 pub(super) fn table() -> &'static FlagosKernels {
     struct Table(FlagosKernels);
     // SAFETY: nobody writes it.

@@ -113,7 +113,7 @@ fn a_stream_that_is_dropped_ends_its_capture() {
     stream.begin_capture(CaptureMode::Global).expect("captured");
     let error = vendor.device_sync(0).expect_err("not during a capture");
     assert_eq!(error.kind(), ErrorKind::Unsupported);
-    assert_eq!(error.context("device"), Some("0"));
+    assert!(error.to_string().contains("device: 0"), "{error}");
     drop(stream);
     vendor.device_sync(0).expect("nothing is captured");
 }

@@ -4,15 +4,14 @@
 use std::ffi::{c_int, CString};
 use std::sync::Arc;
 
-use flagos_ascend as ascend;
 use flagos_core::runtime::{CaptureMode, Runtime, StreamGraph};
 use flagos_core::{Error, ErrorKind, Result};
 use flagos_vendor_kit::conformance::Pinned;
 
-use crate::{copy, open, settings};
+use crate::{copy, open, TESTED};
 
 fn runtime() -> Runtime {
-    let vendor = (ascend::ENTRY.open)(&settings(), Box::leak(Box::default()));
+    let vendor = TESTED.open_again();
     Runtime::new(vendor.expect("it opens")).expect("a runtime")
 }
 
@@ -23,7 +22,7 @@ fn is_lost<T>(outcome: Result<T>) -> Error {
     };
     assert_eq!(error.kind(), ErrorKind::Device, "{error}");
     let text = error.to_string();
-    assert!((ascend::ENTRY.description)().means_lost(&text), "{text}");
+    assert!(TESTED.description().means_lost(&text), "{text}");
     assert!(text.contains("restart the process"), "{text}");
     error
 }

@@ -16,40 +16,15 @@ mod streams;
 #[path = "../../../kit/testing/mod.rs"]
 mod support;
 
-use std::sync::OnceLock;
+use support::{bytes, copy, failures, fill, say, Opened, Tested};
 
-use flagos_ascend as ascend;
-use flagos_core::runtime::Vendor;
-use flagos_core::vendors::library::{self, Library};
-use flagos_core::vendors::Settings;
-
-use support::{bytes, copy, failures, fill, say, turn, Opened, Tested};
-
-const TESTED: Tested = Tested {
-    entry: &ascend::ENTRY,
-    visible: "ASCEND_RT_VISIBLE_DEVICES",
+const TESTED: Tested = Tested::Library {
+    name: "ascend",
+    manifest: include_str!("../../python/flagos_ascend/ascend.toml"),
 };
-
-fn settings() -> Settings {
-    TESTED.settings()
-}
-
-fn there_is_a_device() -> bool {
-    TESTED.there_is_a_device()
-}
 
 fn open() -> Option<Opened> {
     TESTED.open()
-}
-
-/// The vendor exported as a table of `flagos_vendor.h`. The library lies beside this program.
-fn exported() -> &'static Library {
-    static LIBRARY: OnceLock<&Library> = OnceLock::new();
-    LIBRARY.get_or_init(|| {
-        let program = std::env::current_exe().expect("this program");
-        let library = Library::load(&program.with_file_name("libflagos_exported_ascend.so"));
-        library.expect("it was built, and carried, with this program")
-    })
 }
 
 #[test]
@@ -59,35 +34,12 @@ fn the_suite_passes() {
 }
 
 #[test]
-fn the_suite_passes_as_a_library() {
-    if !there_is_a_device() {
-        return;
-    }
-    let _turn = turn();
-    let library = exported();
-    let described = (ascend::ENTRY.description)();
-    assert_eq!(library.description().variables, described.variables);
-    assert_eq!(library.description().device_lost, described.device_lost);
-    assert_eq!(
-        library.probe().ok(),
-        (ascend::ENTRY.survey)(&settings()).ok()
-    );
-    let vendor = library::open(library, Box::leak(Box::default())).expect("it opens");
-    assert_eq!(failures("suite of the library", &*vendor), [""; 0]);
-    let built_in = (ascend::ENTRY.open)(&settings(), Box::leak(Box::default())).expect("it opens");
-    assert_eq!(vendor.padding(), built_in.padding());
-    let devices = 0..vendor.device_count();
-    for (device, peer) in devices
-        .clone()
-        .flat_map(|d| devices.clone().map(move |p| (d, p)))
-    {
-        let reaches = |vendor: &dyn Vendor| vendor.reaches(device, peer).expect("a number");
-        assert_eq!(reaches(&*vendor), reaches(&*built_in));
-    }
-    let stream = vendor.stream(0, 0).expect("a stream");
+fn a_streams_handle_is_taken_back() {
+    let Some(ascend) = open() else { return };
+    let stream = ascend.vendor.stream(0, 0).expect("a stream");
     let handle = stream.native_handle().expect("an aclrtStream");
     // SAFETY: the handle of a stream that outlives this one.
-    let same = unsafe { vendor.external_stream(0, handle) }.expect("a stream");
+    let same = unsafe { ascend.vendor.external_stream(0, handle) }.expect("a stream");
     assert_eq!(same.native_handle(), Some(handle));
 }
 
@@ -95,7 +47,7 @@ fn the_suite_passes_as_a_library() {
 fn devices_are_those_that_were_counted() {
     let Some(ascend) = open() else { return };
     let count = ascend.vendor.device_count();
-    assert_eq!(Ok(count), (ascend::ENTRY.survey)(&settings()));
+    assert_eq!(Ok(count), TESTED.survey());
     for device in 0..count {
         let properties = ascend.vendor.properties(device).expect("it is described");
         say(&format!("device {device}: {properties:?}"));

@@ -3,14 +3,9 @@
 use std::process::Command;
 use std::ptr::NonNull;
 
-use flagos_core::runtime::Vendor;
-use flagos_core::vendors::library;
 use flagos_core::ErrorKind;
 
-use crate::{copy, exported, fill, open, there_is_a_device, turn};
-
-/// The form of a vendor behind the table of a library.
-const LIBRARY: &str = "library";
+use crate::{copy, fill, open};
 
 const NBYTES: usize = 3 << 20;
 /// Where in the memory the other process reads and writes.
@@ -20,21 +15,7 @@ const COUNT: usize = 1000;
 #[test]
 fn another_process_uses_memory() {
     let Some(ascend) = open() else { return };
-    is_used_by_another_process(&*ascend.vendor, "built in");
-}
-
-#[test]
-fn another_process_uses_memory_of_the_library() {
-    if !there_is_a_device() {
-        return;
-    }
-    let _turn = turn();
-    let vendor = library::open(exported(), Box::leak(Box::default())).expect("it opens");
-    is_used_by_another_process(&*vendor, LIBRARY);
-}
-
-/// The other process opens the vendor in the same `form`.
-fn is_used_by_another_process(vendor: &dyn Vendor, form: &str) {
+    let vendor = &*ascend.vendor;
     let stream = vendor.stream(0, 0).expect("a stream");
     let memory = vendor.alloc(0, NBYTES).expect("memory");
     let address = NonNull::new(memory.as_ptr().wrapping_add(OFFSET)).expect("not NULL");
@@ -62,7 +43,6 @@ fn is_used_by_another_process(vendor: &dyn Vendor, form: &str) {
     let output = Command::new(std::env::current_exe().expect("this program"))
         .args(["--exact", "shared::inside::the_other_process"])
         .args(["--ignored", "--nocapture"])
-        .env("FORM", form)
         .env("KEY", &exported.key)
         .env("OFFSET", exported.offset.to_string())
         .env("WHOLE", exported.nbytes.to_string())
@@ -86,22 +66,16 @@ fn is_used_by_another_process(vendor: &dyn Vendor, form: &str) {
 
 mod inside {
     use std::ptr::NonNull;
-    use std::sync::Arc;
 
-    use flagos_core::vendors::library;
-
-    use super::{COUNT, LIBRARY, OFFSET};
-    use crate::{copy, exported, fill, open};
+    use super::{COUNT, OFFSET};
+    use crate::{copy, fill, open};
 
     #[test]
     #[ignore = "another process starts it"]
     fn the_other_process() {
         let told = |name| std::env::var(name).expect("told");
-        let vendor = match told("FORM").as_str() {
-            LIBRARY => library::open(exported(), Box::leak(Box::default())).expect("it opens"),
-            _ => Arc::clone(&open().expect("a device").vendor),
-        };
-        let vendor = &*vendor;
+        let ascend = open().expect("a device");
+        let vendor = &*ascend.vendor;
         let sharing = vendor.sharing().expect("it can");
         let number = |name| told(name).parse().expect("a number");
         let (key, offset, whole): (String, usize, usize) =

@@ -21,22 +21,14 @@ use std::sync::{Arc, OnceLock};
 
 use flagos_core::runtime::Vendor;
 use flagos_core::vendors::library::{self, Library};
-use flagos_core::vendors::Settings;
 use flagos_cuda as cuda;
 
 use support::{copy, failures, pattern, same, say, turn, Memory, Opened, Tested};
 
-const TESTED: Tested = Tested {
-    entry: &cuda::ENTRY,
-    visible: "CUDA_VISIBLE_DEVICES",
-};
+const TESTED: Tested = Tested::Linked(&cuda::ENTRY);
 
 /// What the error of a full device says: the call, the error, and what to look with.
 const OUT_OF_MEMORY: [&str; 3] = ["cuMemAlloc", "CUDA_ERROR_OUT_OF_MEMORY", "nvidia-smi"];
-
-fn settings() -> Settings {
-    TESTED.settings()
-}
 
 fn there_is_a_device() -> bool {
     TESTED.there_is_a_device()
@@ -75,7 +67,7 @@ fn the_suite_passes_as_a_library() {
     let _turn = turn();
     let library = exported();
     assert_eq!(library.description(), (cuda::ENTRY.description)());
-    assert_eq!(library.probe().ok(), (cuda::ENTRY.survey)(&settings()).ok());
+    assert_eq!(library.probe().ok(), TESTED.survey().ok());
     let vendor = open_exported();
     assert_eq!(failures("suite of the library", &*vendor), [""; 0]);
     let stream = vendor.stream(0, 0).expect("a stream");
@@ -89,7 +81,7 @@ fn the_suite_passes_as_a_library() {
 fn devices_are_those_that_were_counted() {
     let Some(cuda) = open() else { return };
     let count = cuda.vendor.device_count();
-    assert_eq!(Ok(count), (cuda::ENTRY.survey)(&settings()));
+    assert_eq!(Ok(count), TESTED.survey());
     for device in 0..count {
         let properties = cuda.vendor.properties(device).expect("it is described");
         say(&format!("device {device}: {properties:?}"));

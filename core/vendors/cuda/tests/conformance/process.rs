@@ -37,11 +37,10 @@ mod inside {
 
     use flagos_core::abi;
     use flagos_core::ErrorKind;
-    use flagos_cuda as cuda;
 
     use crate::driver::driver;
     use crate::support::in_child;
-    use crate::{open, pattern, same, settings};
+    use crate::{open, pattern, same, TESTED};
     use flagos_vendor_kit::conformance::Pinned;
 
     #[test]
@@ -84,7 +83,7 @@ mod inside {
                 stream.record(&*event).err(),
                 vendor.pinned_alloc(1).err(),
                 vendor.quiesce(0).err(),
-                (cuda::ENTRY.open)(&settings(), Box::leak(Box::default())).err(),
+                TESTED.open_again().err(),
                 abi::initialize().err(),
                 // SAFETY: refused before anything is done with the pointers.
                 unsafe { launch.run(0, &[0, 0]) }.err(),
@@ -111,8 +110,7 @@ mod inside {
         let table = abi::api();
         assert!((table.device_count)() > 0);
         let worked = in_child(|| {
-            let vendor =
-                (cuda::ENTRY.open)(&settings(), Box::leak(Box::default())).expect("it opens");
+            let vendor = TESTED.open_again().expect("it opens");
             let pinned = pattern(&*vendor, 4096, 1);
             drop(pinned);
             vendor.device_sync(0).is_ok()

@@ -3,13 +3,13 @@
 use std::ffi::{c_char, c_void};
 use std::ptr::NonNull;
 
-use flagos_core::error::{Error, Result};
+use flagos_core::error::{panic_text, Error, Result};
 use flagos_core::runtime::sync::number_at;
 use flagos_core::runtime::DeviceProperties;
 
 use super::exported::Export;
 use super::handle::{device, Instance};
-use super::outcome::{answer, give, status};
+use super::outcome::{answer, give, refused, status};
 use flagos_core::vendors::library::*;
 
 /// A number of devices as the interface has it.
@@ -19,8 +19,12 @@ fn count(devices: usize) -> Result<i32> {
 
 /// `FlagosVendor::probe`.
 pub(super) unsafe extern "C" fn probe<E: Export>(device_count: *mut i32) -> i32 {
-    // SAFETY: a valid output.
-    unsafe { give(E::description(), device_count, || count(E::probe()?)) }
+    let probed = std::panic::catch_unwind(E::probe);
+    match probed.unwrap_or_else(|panic| Err(format!("panic: {}", panic_text(&*panic)))) {
+        // SAFETY: a valid output.
+        Ok(devices) => unsafe { give(E::description(), device_count, || count(devices)) },
+        Err(reason) => refused(&reason),
+    }
 }
 
 /// `FlagosVendor::open`.
@@ -214,6 +218,21 @@ pub(super) unsafe extern "C" fn memory_padding(instance: *mut FlagosVendorInstan
     // SAFETY: a live instance.
     let instance = unsafe { Instance::of(instance) };
     answer(0, || instance.vendor.padding())
+}
+
+/// `FlagosVendor::capability_check`.
+pub(super) unsafe extern "C" fn capability_check(
+    instance: *mut FlagosVendorInstance,
+    capability: u64,
+) -> i32 {
+    // SAFETY: a live instance.
+    let instance = unsafe { Instance::of(instance) };
+    status(instance.description, || match capability {
+        FLAGOS_VENDOR_LAUNCHES => instance.vendor.launcher().map(drop),
+        FLAGOS_VENDOR_CAPTURES => instance.vendor.captures(),
+        FLAGOS_VENDOR_SHARES => instance.vendor.sharing().map(drop),
+        _ => Ok(()),
+    })
 }
 
 /// `FlagosVendor::pinned_alloc`.

@@ -60,17 +60,33 @@ fn catch<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     })
 }
 
-/// Keeps the text for this thread.
+/// The status of an error, whose text is kept for this thread.
 #[cold]
 fn failed(vendor: &Description, error: &Error) -> i32 {
-    let text = error.to_string().replace('\0', "\u{fffd}");
+    let text = match error.hint() {
+        Some(hint) => format!("{error}; {hint}"),
+        None => error.to_string(),
+    };
+    let text = text.replace('\0', "\u{fffd}");
     let code = if error.kind() == ErrorKind::Device && vendor.means_lost(&text) {
         FLAGOS_VENDOR_DEVICE_LOST
     } else {
         status_of(error.kind())
     };
+    keep(&text);
+    code
+}
+
+/// The status of what the device or its driver refuses, for this reason.
+#[cold]
+pub(super) fn refused(reason: &str) -> i32 {
+    keep(&reason.replace('\0', "\u{fffd}"));
+    FLAGOS_VENDOR_DEVICE
+}
+
+/// Keeps the text, which has no NUL inside, for this thread.
+fn keep(text: &str) {
     if let Ok(text) = CString::new(text) {
         let _ = LAST_ERROR.try_with(|last| last.replace(text));
     }
-    code
 }

@@ -4,15 +4,17 @@ use std::ffi::NulError;
 use std::mem::size_of;
 use std::ptr::null;
 
+use super::declaration::Declared;
 use super::description::Described;
 use super::exported::Export;
-use super::{event, graph, instance, launch, outcome, sharing, stream};
+use super::{declaration, event, graph, instance, launch, outcome, sharing, stream};
 use flagos_core::vendors::library::*;
 
 /// The table of an exported vendor, with all that it points at.
 pub struct Table {
     raw: FlagosVendor,
     _description: Described,
+    _declared: Declared,
 }
 
 // SAFETY: nobody writes it.
@@ -27,6 +29,8 @@ impl Table {
     /// When a text of the description has a NUL inside.
     pub fn new<E: Export>() -> Result<Self, NulError> {
         let description = Described::new(E::description())?;
+        let declared = Declared::new(E::declarations())?;
+        let (declarations, num_declarations) = declared.array();
         let capabilities = E::capabilities() | FLAGOS_VENDOR_TELLS_MEMORY;
         let can = |bit| capabilities & bit != 0;
         let launches = can(FLAGOS_VENDOR_LAUNCHES);
@@ -80,7 +84,8 @@ impl Table {
             kernel_launch: launches.then_some(launch::kernel_launch as _),
             memory_device_address: launches.then_some(launch::memory_device_address as _),
             capture_begin: captures.then_some(graph::capture_begin as _),
-            capture_status: captures.then_some(graph::capture_status as _),
+            capture_status: (captures || can(FLAGOS_VENDOR_SEES_CAPTURES))
+                .then_some(graph::capture_status as _),
             capture_end: captures.then_some(graph::capture_end as _),
             graph_launch: captures.then_some(graph::graph_launch as _),
             graph_destroy: captures.then_some(graph::graph_destroy as _),
@@ -91,11 +96,17 @@ impl Table {
             memory_close: shares.then_some(sharing::memory_close as _),
             memory_close_all: shares.then_some(sharing::memory_close_all as _),
             memory_padding: Some(instance::memory_padding),
-            reserved: [null(); 21],
+            capability_check: Some(instance::capability_check),
+            declarations,
+            num_declarations,
+            declaration_try: (num_declarations > 0)
+                .then_some(declaration::declaration_try::<E> as _),
+            reserved: [null(); 17],
         };
         Ok(Self {
             raw,
             _description: description,
+            _declared: declared,
         })
     }
 

@@ -19,22 +19,15 @@ mod streams;
 #[path = "../../../kit/testing/mod.rs"]
 mod support;
 
-use flagos_core::vendors::Settings;
-use flagos_metax as metax;
-
 use support::{copy, failures, pattern, same, say, turn, Memory, Opened, Tested};
 
-const TESTED: Tested = Tested {
-    entry: &metax::ENTRY,
-    visible: "MACA_VISIBLE_DEVICES",
+const TESTED: Tested = Tested::Library {
+    name: "metax",
+    manifest: include_str!("../../python/flagos_metax/metax.toml"),
 };
 
 /// What the error of a full device says: the call, the error, and what to look with.
 const OUT_OF_MEMORY: [&str; 3] = ["mcMalloc", "mcErrorMemoryAllocation (2)", "mx-smi"];
-
-fn settings() -> Settings {
-    TESTED.settings()
-}
 
 fn there_is_a_device() -> bool {
     TESTED.there_is_a_device()
@@ -56,14 +49,12 @@ fn what_is_inferred_is_true_here() {
         return;
     }
     let _turn = turn();
-    assert!(!metax::ENTRY.declarations.is_empty());
-    for declaration in metax::ENTRY.declarations {
-        match (declaration.run)() {
-            Ok(shown) => say(&format!(
-                "{} ({}): {shown}",
-                declaration.name, declaration.grade
-            )),
-            Err(wrong) => panic!("{}: {wrong}", declaration.name),
+    let library = TESTED.library();
+    assert!(!library.declarations().is_empty());
+    for (index, (name, grade)) in library.declarations().iter().enumerate() {
+        match library.try_declaration(index) {
+            Ok(shown) => say(&format!("{name} ({grade}): {shown}")),
+            Err(wrong) => panic!("{name}: {wrong}"),
         }
     }
 }
@@ -72,15 +63,12 @@ fn what_is_inferred_is_true_here() {
 fn devices_are_those_that_were_counted() {
     let Some(metax) = open() else { return };
     let count = metax.vendor.device_count();
-    assert_eq!(Ok(count), (metax::ENTRY.survey)(&settings()));
+    assert_eq!(Ok(count), TESTED.survey());
     for device in 0..count {
         let properties = metax.vendor.properties(device).expect("it is described");
         say(&format!("device {device}: {properties:?}"));
         assert!(properties.major >= 1, "{properties:?}");
         assert!(properties.multi_processor_count >= 1, "{properties:?}");
-        if device == 0 {
-            assert_eq!((metax::ENTRY.product_name)(), Some(properties.name));
-        }
     }
 }
 

@@ -1,0 +1,1 @@
+"""The vendor `ascend` of flagos: its library, which flagos finds by `ascend.toml` in this folder."""

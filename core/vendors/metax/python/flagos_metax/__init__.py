@@ -1,0 +1,1 @@
+"""The vendor `metax` of flagos: its library, which flagos finds by `metax.toml` in this folder."""
