@@ -288,7 +288,7 @@ for project in python/module adapters/torch; do \
     --compatibility manylinux_2_28 --manifest-path $$project/Cargo.toml --out $(PORTABLE)/$(1); \
 done
 $(foreach chip,$(CHIPS),$(call chip_wheel,$(chip),$(PORTABLE)/$(1),,PYTHONPATH=$(DIST_TOOLS) \
-  CARGO="$(DIST_TOOLS)/bin/cargo-zigbuild zigbuild" CARGO_BUILD_TARGET=$(1)-unknown-linux-gnu.2.28)
+  CARGO_BUILD="$(DIST_TOOLS)/bin/cargo-zigbuild zigbuild" CARGO_BUILD_TARGET=$(1)-unknown-linux-gnu.2.28)
 )
 "$(PY)" adapters/torch/add_shims.py $(PORTABLE)/$(1)/torch_fl-*.whl $(foreach minor,$(DIST_TORCHES),$(call shim_of,$(1),$(minor)))
 @rm -f $(PORTABLE)/*_$(1).whl

@@ -226,8 +226,8 @@ CONFORMANCE_ON_ASCEND := $(ON_ASCEND) FLAGOS_CONFIG=tests/conformance/ascend.tom
 .PHONY: test-ascend test-ascend-slow
 test-ascend: setup-dev simulated-ascend ## models, operators and failures over the simulated libraries of Ascend
 	$(ON_ASCEND) $(pytest) tests/ascend --vendor ascend $(TWO) $(QUICK) $(ARGS)
-test-ascend-slow: setup-dev simulated-ascend ## its collectives, and the simulated libraries' own tests
-	$(ON_ASCEND) $(pytest) tests/ascend --vendor ascend $(TWO) $(SLOW) $(ARGS)
+test-ascend-slow: setup-dev simulated-ascend ## its collectives, its wheel in a fresh environment, and the simulated libraries' own tests
+	WHEELS="$(abspath $(DIST))" $(ON_ASCEND) $(pytest) tests/ascend --vendor ascend $(TWO) $(SLOW) $(ARGS)
 	$(call pytest,-simulated) tests/simulated_ascend $(TWO) $(ARGS)
 
 .PHONY: conformance-ascend-sample

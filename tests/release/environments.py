@@ -17,13 +17,13 @@ from pathlib import Path
 
 from tests.release.versions import ROOT
 
-_DISTRIBUTIONS = ("flagos", "torch_fl")
+DISTRIBUTIONS = ("flagos", "flagos_ascend", "flagos_metax", "torch_fl")
 
 
 def wheels_in(folder: Path) -> list[Path]:
-    """One wheel of the core and one of the torch adapter, for this processor. Raises ValueError for other numbers."""
+    """One wheel of the core, of each chip and of the adapter, for this processor. Raises ValueError otherwise."""
     found = []
-    for name in _DISTRIBUTIONS:
+    for name in DISTRIBUTIONS:
         fitting = sorted(folder.glob(f"{name}-*{platform.machine()}.whl"))
         if len(fitting) != 1:
             raise ValueError(

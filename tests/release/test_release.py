@@ -89,7 +89,7 @@ def test_wheels_are_one_of_each_and_torches_are_known(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"has 0 wheels flagos-.*: make dist"):
         environments.wheels_in(tmp_path)
     names = [
-        f"{name}-1-cp310-abi3-linux_{platform.machine()}.whl" for name in ("flagos", "torch_fl")
+        f"{name}-1-cp310-abi3-linux_{platform.machine()}.whl" for name in environments.DISTRIBUTIONS
     ]
     for name in names:
         (tmp_path / name).touch()
@@ -99,7 +99,7 @@ def test_wheels_are_one_of_each_and_torches_are_known(tmp_path: Path) -> None:
 
 
 def test_a_demo_that_fails_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("flagos", "torch_fl"):
+    for name in environments.DISTRIBUTIONS:
         (tmp_path / f"{name}-1-{platform.machine()}.whl").touch()
     outcomes = {"2.11": 0, "2.12": 1}
 

@@ -1,8 +1,8 @@
 """The build of a wheel with a vendor's library, for the `setup.py` of a vendor's crate.
 
-cargo compiles the crate that lies beside `setup.py`. `CARGO` is the command, `cargo` by default, and
-`CARGO_BUILD_TARGET` its target: `cargo zigbuild` and `aarch64-unknown-linux-gnu.2.28` make a library for another
-machine. The wheel is for every Python 3 of the target's platform.
+cargo compiles the crate that lies beside `setup.py`. `CARGO_BUILD` is the command, `cargo build` by default, and
+`CARGO_BUILD_TARGET` its target: `cargo-zigbuild zigbuild` and `aarch64-unknown-linux-gnu.2.28` make a library for
+another machine. The wheel is for every Python 3 of the target's platform.
 """
 
 from __future__ import annotations
@@ -51,15 +51,15 @@ class AnyPython(bdist_wheel):
 
 def _compiled(name: str) -> Path:
     """The library of the crate in this folder. Raises the error of cargo, which has said what is wrong."""
-    command = [*shlex.split(os.environ.get("CARGO", "cargo")), "build"]
-    if command[-2] == "zigbuild":
-        command.pop()
+    command = shlex.split(os.environ.get("CARGO_BUILD", "cargo build"))
     arguments = ["--release", "--locked", "--lib", "--message-format=json-render-diagnostics"]
+    target = os.environ.get("CARGO_BUILD_TARGET")
+    if target is not None:
+        # Named here: cargo itself knows no target with the version of a glibc.
+        arguments += ["--target", target]
+    environment = {name: of for name, of in os.environ.items() if name != "CARGO_BUILD_TARGET"}
     done = subprocess.run(
-        [*command, *arguments],
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
+        [*command, *arguments], env=environment, stdout=subprocess.PIPE, text=True, check=True
     )
     messages = (json.loads(line) for line in done.stdout.splitlines())
     files = [Path(file) for message in messages for file in message.get("filenames", ())]
