@@ -75,6 +75,7 @@ def compiled(source: str, others: Sequence[Path] = (), flags: Sequence[str] = ()
         *FLAGS,
         *flags,
         *("-isystem", str(TORCH / "include")),
+        *("-isystem", str(TORCH / "include/torch/csrc/api/include")),
         *map(str, sources),
         *(f"-L{TORCH / 'lib'}", "-ltorch_cpu", "-lc10"),
     ]
