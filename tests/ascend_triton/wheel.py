@@ -139,7 +139,8 @@ class Chip:
         self.packages = folder / "packages"
         self.packages.mkdir()
         flagos = _installed("flagos")
-        links = [flagos, _installed("torch_fl_cli")]
+        links = [flagos, _installed("torch_fl_cli"), _installed("flagos_ascend")]
+        links += flagos.parent.glob("flagos_ascend-*.dist-info")
         if real:
             links += [_installed("torch_fl"), *flagos.parent.glob("flagos-*.dist-info")]
             links += _installed("torch_fl").parent.glob("torch_fl-*.dist-info")
