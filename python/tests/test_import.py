@@ -66,8 +66,11 @@ def test_the_stub_describes_the_module() -> None:
 
 def test_extras_pin_the_adapters_to_this_version() -> None:
     requirements = [r for r in metadata.requires("flagos") or [] if "extra ==" in r]
-    assert sorted(r.split(";")[0].strip() for r in requirements) == [
-        f"{adapter}=={flagos.__version__}"
-        for adapter in ("lightx2v-fl", "te-fl", "torch-fl", "vllm-flagos")
-    ]
+    assert {r.split(";")[0].strip() for r in requirements} == {
+        f"{distribution}=={flagos.__version__}"
+        for distribution in (
+            *("flagos-ascend", "flagos-metax"),
+            *("lightx2v-fl", "te-fl", "torch-fl", "torch-fl-tools", "vllm-flagos"),
+        )
+    }
     assert metadata.version("flagos") == flagos.__version__
