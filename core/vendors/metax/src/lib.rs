@@ -71,7 +71,10 @@ impl Export for Metax {
         if driver::is_forked() {
             return Err(Error::forked("metax"));
         }
-        Self::probe().map_err(|reason| Error::device("metax", reason))?;
+        // The core has probed the library in a child. Another library, as torch, may have initialised the runtime since,
+        // so that no child can ask.
+        survey::devices_here(|name| std::env::var(name).ok())
+            .map_err(|reason| Error::device("metax", reason))?;
         Ok(Arc::new(MetaxVendor::new(pending)?))
     }
 

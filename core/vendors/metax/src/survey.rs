@@ -35,15 +35,27 @@ struct Machine {
 pub(super) fn devices(value: impl Fn(&str) -> Option<String>) -> Result<usize, String> {
     decide(&look())?;
     static COUNTED: OnceLock<Result<usize, String>> = OnceLock::new();
-    let counted =
-        COUNTED.get_or_init(|| ask(|| driver::initialize().map(|(_, n)| n), count_in_child));
+    let counted = COUNTED.get_or_init(|| ask(count_here, count_in_child));
+    at_least_one(counted.clone(), value)
+}
+
+/// As [`devices`], by initialising the runtime in this process.
+pub(super) fn devices_here(value: impl Fn(&str) -> Option<String>) -> Result<usize, String> {
+    decide(&look())?;
+    at_least_one(count_here(), value)
+}
+
+fn at_least_one(
+    counted: Result<usize, String>,
+    value: impl Fn(&str) -> Option<String>,
+) -> Result<usize, String> {
     match counted {
         Ok(0) => Err(format!(
             "{} shows no device: {}",
             SONAME,
             visible::told(value)
         )),
-        Ok(count) => Ok(*count),
+        Ok(count) => Ok(count),
         Err(reason) => Err(format!("{reason} ({})", visible::told(value))),
     }
 }
@@ -96,17 +108,21 @@ fn decide(machine: &Machine) -> Result<(), String> {
 /// What a child counts; what this process counts where the runtime is initialised in it, by us or by another library, so
 /// that a child cannot ask.
 fn ask(
-    here: impl FnOnce() -> Result<usize, flagos_core::Error>,
+    here: impl FnOnce() -> Result<usize, String>,
     in_child: impl FnOnce() -> Result<usize, String>,
 ) -> Result<usize, String> {
-    let count_here = || here().map_err(|error| error.to_string());
     if driver::is_started() {
-        return count_here();
+        return here();
     }
     match in_child() {
-        Err(reason) if reason.contains(&format!("({NOT_INITIALIZED})")) => count_here(),
+        Err(reason) if reason.contains(&format!("({NOT_INITIALIZED})")) => here(),
         counted => counted,
     }
+}
+
+fn count_here() -> Result<usize, String> {
+    let counted = driver::initialize().map(|(_, count)| count);
+    counted.map_err(|error| error.to_string())
 }
 
 fn count_in_child() -> Result<usize, String> {
