@@ -65,8 +65,12 @@ pub fn built_in_vendor(name: &str) -> Result<(&'static BuiltIn, Settings)> {
 }
 
 /// The product name of the first device of a vendor, found without opening the vendor in this process; `None` where that
-/// is not possible.
+/// is not possible, and for the vendors of this build, which have no name before they are open.
 pub fn product_name(vendor: &str) -> Result<Option<String>> {
+    // A name that an open vendor alone has would tell two programs of one machine that they run on different chips.
+    if vendors::built_in().any(|entry| (entry.description)().name == vendor) {
+        return Ok(None);
+    }
     match process::get() {
         Some(runtime) if runtime.vendor().name() == vendor => {
             Ok(Some(runtime.vendor().properties(0)?.name))
