@@ -53,8 +53,7 @@ fn configured_vendor() -> Result<(&'static dyn VendorEntry, Settings)> {
 /// The vendor of this build that has this name, with the settings of the configuration. Opens nothing.
 pub fn built_in_vendor(name: &str) -> Result<(&'static BuiltIn, Settings)> {
     let config = router::global().config()?;
-    let mut entries = vendors::built_in();
-    let entry = entries.find(|entry| entry.name() == name).ok_or_else(|| {
+    let entry = vendors::built_in_named(name).ok_or_else(|| {
         Error::invalid_argument(
             "vendor",
             format!("flagos has no vendor `{name}` of its own"),
@@ -68,7 +67,7 @@ pub fn built_in_vendor(name: &str) -> Result<(&'static BuiltIn, Settings)> {
 /// is not possible, and for the vendors of this build, which have no name before they are open.
 pub fn product_name(vendor: &str) -> Result<Option<String>> {
     // A name that an open vendor alone has would tell two programs of one machine that they run on different chips.
-    if vendors::built_in().any(|entry| (entry.description)().name == vendor) {
+    if vendors::built_in_named(vendor).is_some() {
         return Ok(None);
     }
     match process::get() {

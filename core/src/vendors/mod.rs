@@ -31,6 +31,12 @@ pub fn built_in() -> impl Iterator<Item = &'static BuiltIn> {
     inventory::iter::<BuiltIn>()
 }
 
+/// The vendor of this build that has this name.
+#[must_use]
+pub fn built_in_named(name: &str) -> Option<&'static BuiltIn> {
+    built_in().find(|entry| entry.name() == name)
+}
+
 /// Every vendor that is found.
 fn catalogue(settings: &Settings) -> Result<Catalogue> {
     let mut entries: Vec<&'static dyn VendorEntry> = Vec::new();
