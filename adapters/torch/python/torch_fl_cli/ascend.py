@@ -9,6 +9,7 @@ import sys
 import textwrap
 from typing import Any
 
+from flagos.cli import command_line
 from flagos.cli.output import CommandError, print_check, print_json
 
 VERIFIED = "by simulation only: no Ascend device was available"
@@ -29,10 +30,7 @@ examples:
 
 def run(arguments: list[str]) -> int:
     """The command `ascend`. Returns the status."""
-    own, program = arguments, None
-    if "--" in arguments:
-        place = arguments.index("--")
-        own, program = arguments[:place], arguments[place + 1 :]
+    own, program = command_line.split(arguments)
     options = _parser().parse_args(own)
     if not hasattr(options, "timeout"):
         _parser().print_help()

@@ -14,6 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NoReturn
 
+from flagos.cli import command_line
 from flagos.cli.output import CommandError, print_json
 from flagos.doctor.process import run_module
 from torch_fl_tools.bisect import calls, report
@@ -50,12 +51,8 @@ reproducible. docs/bisect.md follows a whole search.
 
 def main(arguments: list[str]) -> int:
     """Run the command."""
-    if "--" in arguments:
-        place = arguments.index("--")
-        arguments, command = arguments[:place], arguments[place + 1 :]
-    else:
-        command = []
-    options = _parser().parse_args(arguments)
+    own, command = command_line.split(arguments)
+    options = _parser().parse_args(own)
     if not command:
         raise CommandError(
             "no program is named", "name one behind --: flagos bisect -- python train.py"

@@ -30,7 +30,7 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-from flagos.cli import output_files, passed_signals
+from flagos.cli import command_line, output_files, passed_signals
 from flagos.cli.output import CommandError
 from torch_fl_tools.comparing.names import matches
 from torch_fl_tools.records import facts, files, program
@@ -41,11 +41,8 @@ _DEFAULT = Path("flagos.rec")
 
 def main(arguments: list[str] | None = None) -> int:
     """The command `flagos record`. Returns the status of the program."""
-    given = sys.argv[1:] if arguments is None else arguments
-    own, command = given, []
-    if "--" in given:
-        place = given.index("--")
-        own, command = given[:place], given[place + 1 :]
+    own, program_behind = command_line.split(sys.argv[1:] if arguments is None else arguments)
+    command = program_behind or []
     parser = argparse.ArgumentParser(
         prog="flagos record",
         usage="flagos record [-o FILE] [--meta] [--json] -- COMMAND...\n"

@@ -9,7 +9,7 @@ import tempfile
 from dataclasses import asdict
 from pathlib import Path
 
-from flagos.cli import output_files
+from flagos.cli import command_line, output_files
 from flagos.cli.output import CommandError, print_json
 from torch_fl_tools.report import data, page, program
 
@@ -35,12 +35,8 @@ _DEFAULT = Path("flagos-report.html")
 
 def main(arguments: list[str]) -> int:
     """Run the command."""
-    if "--" in arguments:
-        place = arguments.index("--")
-        arguments, command = arguments[:place], arguments[place + 1 :]
-    else:
-        command = []
-    options = _parser().parse_args(arguments)
+    own, command = command_line.split(arguments)
+    options = _parser().parse_args(own)
     if not command:
         raise CommandError(
             "no program is named", "name one behind --: flagos report -- python train.py"
