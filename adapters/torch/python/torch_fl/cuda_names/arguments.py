@@ -12,6 +12,7 @@ from torch.amp import autocast_mode
 
 from flagos import UnsupportedError
 from flagos.on_import import when_imported
+from torch_fl.flagos import amp
 
 _Convert = Callable[[Any], Any]
 
@@ -40,8 +41,7 @@ def install() -> None:
     for name in ("custom_fwd", "custom_bwd"):
         convert(autocast_mode, name, device_type=named)
         setattr(torch.amp, name, getattr(autocast_mode, name))
-        of_cuda = functools.partial(getattr(autocast_mode, name), device_type="flagos")
-        setattr(torch.cuda.amp, name, of_cuda)
+        setattr(torch.cuda.amp, name, getattr(amp, name))
     _autocast_of_the_default_device()
     when_imported("torch.distributed.distributed_c10d", _complete_distributed)
     when_imported("torch.distributed.device_mesh", _complete_meshes)

@@ -14,10 +14,10 @@ from flagos import ConfigError, _core
 from flagos.doctor.check import Check, fail, ok, warn
 from flagos.doctor.installation import installed_version
 from flagos.doctor.process import run_module
+from torch_fl_cli import run
 from torch_fl_cli.shims import minor_of, shims_present
 
 ENTRY_POINT_GROUP = "torch.backends"
-ALIAS = "FLAGOS_ALIAS_CUDA"
 AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
 
 
@@ -150,8 +150,8 @@ def autoload() -> Check:
 def cuda_names() -> Iterator[Check]:
     """Informs that `cuda` means flagos, where the environment asks for it."""
     with suppress(ConfigError):  # the environment's own check reports a value that is no flag
-        if _core.environment_flag(ALIAS):
-            yield ok("cuda names", f"{ALIAS}: `cuda` means flagos in programs of torch")
+        if _core.environment_flag(run.VARIABLE):
+            yield ok("cuda names", f"{run.VARIABLE}: `cuda` means flagos in programs of torch")
 
 
 def fork() -> Check:
