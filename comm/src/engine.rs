@@ -1,6 +1,6 @@
 //! The engines by name, and the choice among them.
 
-use crate::{library, shm, Communicator, Config, Error, ErrorKind, Result, Store};
+use crate::{Communicator, Config, Error, ErrorKind, Result, Store, library, shm};
 
 /// The engine for host memory.
 pub const SHM: &str = "shm";

@@ -3,7 +3,7 @@
 use half::{bf16, f16};
 use proptest::prelude::*;
 
-use super::{reduce, ReduceOp};
+use super::{ReduceOp, reduce};
 use crate::DType;
 
 /// Runs the reduction over inputs of one type.

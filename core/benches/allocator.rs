@@ -9,7 +9,7 @@ use std::hint::black_box;
 use std::ptr::null_mut;
 use std::time::Instant;
 
-use flagos_core::abi::{api, FLAGOS_OK};
+use flagos_core::abi::{FLAGOS_OK, api};
 
 const BATCHES: usize = 200;
 const PAIRS: usize = 2000;

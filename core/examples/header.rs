@@ -59,11 +59,7 @@ pub const HEADERS: [Header; 3] = [
         includes: &["flagos_vendor.h"],
         macros: None,
         trailer: Some(KERNELS_ENTRY),
-        types: &[
-            "FlagosKernels",
-            "FlagosKernelCall",
-            "FlagosKernelsEntry",
-        ],
+        types: &["FlagosKernels", "FlagosKernelCall", "FlagosKernelsEntry"],
     },
 ];
 

@@ -12,10 +12,10 @@ mod value;
 
 pub use declared::declaration;
 pub use docs::markdown;
-pub(crate) use host::{parse_faults, valid_devices};
 pub use host::{FaultSite, HostSettings};
+pub(crate) use host::{parse_faults, valid_devices};
 pub use log::LogSetting;
-pub use value::{parse_bytes, Env};
+pub use value::{Env, parse_bytes};
 
 /// How the text of a variable is read. An empty value means "not set", except of a vendor's own variable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

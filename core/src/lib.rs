@@ -26,4 +26,4 @@ pub mod runtime;
 mod trusted;
 pub mod vendors;
 
-pub use error::{visible, Error, ErrorKind, Result};
+pub use error::{Error, ErrorKind, Result, visible};

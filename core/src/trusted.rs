@@ -221,7 +221,7 @@ mod users {
 #[cfg(all(test, unix, not(loom)))]
 mod tests {
     use std::fs;
-    use std::os::unix::fs::{symlink, PermissionsExt as _};
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
 
     use super::*;
 

@@ -73,7 +73,7 @@ alone! {
 }
 
 mod inside {
-    use std::ffi::{c_char, c_void, CStr, CString};
+    use std::ffi::{CStr, CString, c_char, c_void};
     use std::ptr::{null, null_mut};
     use std::sync::atomic::{AtomicU64, Ordering};
 

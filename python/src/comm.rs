@@ -1,6 +1,6 @@
 //! The C table of collectives, and its engines.
 
-use std::ffi::{c_void, CStr, CString};
+use std::ffi::{CStr, CString, c_void};
 
 use flagos_comm::abi;
 use flagos_core::env::{self, Env};

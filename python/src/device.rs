@@ -1,6 +1,6 @@
 //! The C table and the devices behind it.
 
-use std::ffi::{c_void, CStr};
+use std::ffi::{CStr, c_void};
 
 use flagos_core::abi;
 use flagos_core::vendors::{Description, Missing, VendorReport};

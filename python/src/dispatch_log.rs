@@ -1,6 +1,6 @@
 //! The dispatch log of Python: a line for each call, with the implementation that serves it.
 
-use flagos_core::router::{dispatch_line, global, Router};
+use flagos_core::router::{Router, dispatch_line, global};
 use pyo3::prelude::*;
 
 use crate::router::with_configuration;

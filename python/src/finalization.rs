@@ -11,7 +11,7 @@ use std::ffi::{c_char, c_int, c_void};
 use std::mem::MaybeUninit;
 use std::ptr;
 
-use pyo3::ffi::{PyGILState_STATE, PyObject, PyThreadState, Py_ssize_t};
+use pyo3::ffi::{Py_ssize_t, PyGILState_STATE, PyObject, PyThreadState};
 
 /// `struct _pthread_cleanup_buffer` of glibc's pthread.h.
 #[repr(C)]

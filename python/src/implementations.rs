@@ -1,7 +1,7 @@
 //! Registration of implementations.
 
-use flagos_core::registry::{Callable, Condition, Implementation, Kind, Verdict};
 use flagos_core::Error;
+use flagos_core::registry::{Callable, Condition, Implementation, Kind, Verdict};
 use pyo3::exceptions::{PyLookupError, PyTypeError};
 use pyo3::prelude::*;
 

@@ -8,19 +8,19 @@
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use flagos_core::env::LogSetting;
 use flagos_core::Error;
+use flagos_core::env::LogSetting;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use pyo3::prelude::*;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Metadata, Subscriber};
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::{Context, SubscriberExt as _};
-use tracing_subscriber::{reload, Layer, Registry};
+use tracing_subscriber::{Layer, Registry, reload};
 
 use crate::errors::IntoPython as _;
 

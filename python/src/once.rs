@@ -1,6 +1,6 @@
 //! One core in a process: a second one would not have the registrations of the first.
 
-use std::ffi::{c_void, CStr};
+use std::ffi::{CStr, c_void};
 use std::path::PathBuf;
 
 use pyo3::exceptions::PyImportError;

@@ -1,6 +1,6 @@
 //! Calls of the process's router: with the GIL released, and not from a forked child.
 
-use flagos_core::router::{global, Router};
+use flagos_core::router::{Router, global};
 use flagos_core::runtime::process;
 use flagos_core::{Error, Result};
 use pyo3::prelude::*;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use flagos_core::runtime::Vendor;
 use flagos_core::vendors::discovery::{self, Manifest};
 use flagos_core::vendors::library::{self, Library, Step};
-use flagos_core::{abi, Error, Result};
+use flagos_core::{Error, Result, abi};
 use flagos_vendor_kit::conformance::{self, CHECKS};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use flagos_core::descriptions::Names;
 use flagos_core::router::global;
-use te_fl::store::{describe, Store};
+use te_fl::store::{Store, describe};
 
 const OPERATORS: usize = 139;
 const REPEATS: u32 = 500;

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use flagos_bindings::errors::{to_python, IntoPython as _};
+use flagos_bindings::errors::{IntoPython as _, to_python};
 use flagos_bindings::{find_manifests, foreign};
 use flagos_core::descriptions::Names;
 use flagos_core::env::Env;
@@ -16,8 +16,8 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::selection::{Prefer, Selection};
-use crate::store::{describe, policy, Store};
-use crate::{selection, variables, vendors, NAMESPACE};
+use crate::store::{Store, describe, policy};
+use crate::{NAMESPACE, selection, variables, vendors};
 
 /// A policy, ready to stand in for the layer of the variables.
 #[pyclass(frozen, name = "Layer", module = "flagos._core.te")]

@@ -8,8 +8,8 @@ use flagos_core::policy::{Layer, OpPattern, Scoped, Selector, Source, Sourced};
 use flagos_core::registry::{Kind, OpName};
 use flagos_core::{Error, Result};
 
-use crate::vendors::canonical;
 use crate::NAMESPACE;
+use crate::vendors::canonical;
 
 /// The kind of implementation that comes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

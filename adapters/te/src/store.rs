@@ -5,13 +5,13 @@ use std::sync::Arc;
 use flagos_core::descriptions::Names;
 use flagos_core::policy::{self, Layer, PlanEntry, Policy};
 use flagos_core::registry::{Availability, Callable, Implementation, Namespace, Registry};
-use flagos_core::router::{global, Router};
+use flagos_core::router::{Router, global};
 use flagos_core::{Error, Result};
 use parking_lot::Mutex;
 
+use crate::NAMESPACE;
 use crate::selection::operator;
 use crate::vendors::canonical;
-use crate::NAMESPACE;
 
 /// The rules of this namespace, by which implementations are chosen as in TransformerEngine-FL.
 const RULES: Namespace = Namespace {

@@ -5,8 +5,8 @@ use flagos_core::env::{self, Env, Var};
 use flagos_core::policy::{AdapterEnv, Layer, Source, Sourced};
 use flagos_core::{Error, Result};
 
-use crate::selection::{hint, token, Prefer, Selection};
 use crate::NAMESPACE;
+use crate::selection::{Prefer, Selection, hint, token};
 
 inventory::submit! {
     AdapterEnv { adapter: NAMESPACE, layer }

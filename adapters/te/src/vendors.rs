@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use flagos_core::descriptions::Names;
 use flagos_core::Result;
+use flagos_core::descriptions::Names;
 
 /// The one name under which the core knows a vendor, or the name in lower case where no vendor is known by it.
 ///

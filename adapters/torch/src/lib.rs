@@ -2,7 +2,7 @@
 //! imported.
 #![allow(non_snake_case)] // the module is called `_C`, as torch calls its own
 
-use std::ffi::{c_char, c_void, CStr};
+use std::ffi::{CStr, c_char, c_void};
 use std::panic::catch_unwind;
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -114,7 +114,7 @@ fn watch_device_names(callback: Option<Py<PyAny>>) -> PyResult<()> {
         callback,
     );
     drop(previous); // without the lock: its end may run Python, which may come back here
-                    // SAFETY: `asked` is a function of this module, which is never unloaded.
+    // SAFETY: `asked` is a function of this module, which is never unloaded.
     take_message(shim, unsafe { (shim.watch_device_names)(asked) }).map_err(PyRuntimeError::new_err)
 }
 

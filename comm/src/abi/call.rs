@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::failure::null;
 use super::foreign::list;
-use super::types::{FlagosCollective, FLAGOS_COMM_ANY_RANK};
+use super::types::{FLAGOS_COMM_ANY_RANK, FlagosCollective};
 use crate::{Collective, DType, Error, ErrorKind, Kind, ReduceOp, Result};
 
 /// The rank of C's number; none for any rank.

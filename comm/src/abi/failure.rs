@@ -1,7 +1,7 @@
 //! Failures across the table: a status for the caller, the message in a thread-local.
 
 use std::cell::RefCell;
-use std::ffi::{c_char, CString};
+use std::ffi::{CString, c_char};
 
 use super::types::FLAGOS_COMM_OK;
 use crate::error::catch_panic;

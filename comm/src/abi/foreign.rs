@@ -1,11 +1,11 @@
 //! The framework's side of the table: strings, lists, its store, its devices.
 
-use std::ffi::{c_char, c_void, CStr, CString};
+use std::ffi::{CStr, CString, c_char, c_void};
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::failure::null;
-use super::types::{FlagosCommConfig, FlagosCommStore, FLAGOS_COMM_TIMEOUT};
+use super::types::{FLAGOS_COMM_TIMEOUT, FlagosCommConfig, FlagosCommStore};
 use crate::group::UseDevice;
 use crate::{Config, Error, ErrorKind, Result, Store};
 

@@ -1,11 +1,11 @@
 //! The table's functions on a group.
 
-use std::ffi::{c_char, CString};
+use std::ffi::{CString, c_char};
 use std::sync::Arc;
 
 use super::call::call;
 use super::failure::{code, null, status};
-use super::foreign::{config, text, use_device, ForeignStore};
+use super::foreign::{ForeignStore, config, text, use_device};
 use super::types::{
     FlagosCollective, FlagosCommConfig, FlagosCommGroup, FlagosCommStore, FlagosCommWaiter,
 };

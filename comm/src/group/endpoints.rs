@@ -1,8 +1,8 @@
 //! The communicators of a group on devices: one of all ranks, and one for each pair of ranks with transfers.
 
 use std::collections::BTreeMap;
-use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::error::defect;
 use crate::store::Within;
-use crate::{engine, Communicator, Config, Error, ErrorKind, Result, Store};
+use crate::{Communicator, Config, Error, ErrorKind, Result, Store, engine};
 
 /// Makes a device the current one of the calling thread.
 pub type UseDevice = Arc<dyn Fn(i32) -> Result<()> + Send + Sync>;
@@ -65,7 +65,7 @@ impl Endpoints {
                 return Err(Error::new(
                     ErrorKind::InvalidArgument,
                     format!("rank {mine} of {size} cannot transfer to or from rank {peer}"),
-                ))
+                ));
             }
         };
         let _turn = self.connecting.lock();

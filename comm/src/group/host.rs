@@ -110,7 +110,7 @@ impl Host {
         let recorded = self.recorded.clone();
         let task = Box::new(move || {
             let call = call; // moves the whole call, which is `Send`, and not its parts
-                             // SAFETY: promised to `QueuedCall::new`.
+            // SAFETY: promised to `QueuedCall::new`.
             let outcome = catch_panic(|| unsafe { recorded.complete(&call.0, number) });
             drop(recorded); // before `ended`, after which a closed group must be gone
             ended(outcome)

@@ -14,11 +14,11 @@ mod monitored_barrier;
 mod tests;
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use serde_json::{json, Value};
+use serde_json::{Value, json};
 
 pub use endpoints::{Endpoint, UseDevice};
 pub use flight_recorder::FlightRecorder;

@@ -1,7 +1,7 @@
 //! The current device of a thread on Ascend: its libraries of collectives work on the device whose context is current on
 //! the calling thread, and leave their error texts with the ACL runtime.
 
-use std::ffi::{c_char, c_int, c_void, CStr};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::OnceLock;
 
 use super::search::Opened;

@@ -7,8 +7,8 @@ use parking_lot::Mutex;
 
 use super::acl::{Context, Entered};
 use super::dialect::{Dialect, Request, Verb};
-use crate::communicator::{Communicator, Stream};
 use crate::Config;
+use crate::communicator::{Communicator, Stream};
 use crate::{Collective, DType, Error, ErrorKind, Kind, ReduceOp, Result};
 
 /// One rank's end of a group through a vendor's library.

@@ -1,6 +1,6 @@
 //! The common interface of the vendors' libraries, and what their interfaces have in common.
 
-use std::ffi::{c_char, c_void, CStr};
+use std::ffi::{CStr, c_char, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::{DType, Error, ErrorKind, ReduceOp, Result};

@@ -11,10 +11,10 @@ use super::bindings::hccl::{
     self, Comm, DataType, Direction, ReduceOp as RedOp, RootInfo, SendRecvItem, Stream,
 };
 use super::dialect::{
-    call_library, code_of_dtype, code_of_op, failure, text, Alive, Dialect, Request, Verb,
+    Alive, Dialect, Request, Verb, call_library, code_of_dtype, code_of_op, failure, text,
 };
 use super::id::share_id;
-use super::search::{functions, Opened};
+use super::search::{Opened, functions};
 use crate::Config;
 use crate::{DType, Error, ErrorKind, ReduceOp, Result, Store};
 

@@ -29,7 +29,7 @@ pub fn connect(engine: &str, config: &Config, store: &dyn Store) -> Result<Box<d
             return Err(Error::new(
                 ErrorKind::Internal,
                 format!("{other} has no library"),
-            ))
+            ));
         }
     };
     Ok(Box::new(communicator::LibraryCommunicator::new(

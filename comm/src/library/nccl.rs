@@ -7,10 +7,10 @@ use std::ffi::{c_int, c_void};
 
 use super::bindings::nccl::{self, Comm, DataType, RedOp, ScalarResidence, UniqueId};
 use super::dialect::{
-    call_library, code_of_dtype, code_of_op, failure, text, Alive, Dialect, Request, Verb,
+    Alive, Dialect, Request, Verb, call_library, code_of_dtype, code_of_op, failure, text,
 };
 use super::id::share_id;
-use super::search::{functions, Opened};
+use super::search::{Opened, functions};
 use crate::Config;
 use crate::{DType, Error, ErrorKind, ReduceOp, Result, Store};
 

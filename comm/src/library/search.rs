@@ -35,7 +35,7 @@ impl Opened {
                         return Ok(Self {
                             library: Box::leak(Box::new(library)),
                             name: (*soname).to_owned(),
-                        })
+                        });
                     }
                     Err(error) if flags == 0 => reasons.push(cause(&error)),
                     Err(_) => {} // not loaded yet

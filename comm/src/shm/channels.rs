@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 use super::flag::reached;
 use super::member::Member;
-use super::segment::{Channel, SLOTS, SLOT_BYTES};
+use super::segment::{Channel, SLOT_BYTES, SLOTS};
 use crate::{Collective, DType, Error, ErrorKind, Result};
 
 /// The receiving end of the channel from one rank.

@@ -5,7 +5,7 @@ use std::time::Instant;
 use parking_lot::Mutex;
 
 use super::member::Member;
-use super::steps::{copy, Progress, Steps, ALIGN};
+use super::steps::{ALIGN, Progress, Steps, copy};
 use crate::reduce::reduce;
 use crate::{Collective, Error, ErrorKind, Kind, Result};
 

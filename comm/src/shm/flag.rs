@@ -5,10 +5,10 @@
 //! other. `loom_tests` checks every interleaving.
 
 #[cfg(not(loom))]
-use std::sync::atomic::{fence, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 #[cfg(loom)]
-use loom::sync::atomic::{fence, AtomicU32, Ordering};
+use loom::sync::atomic::{AtomicU32, Ordering, fence};
 
 use std::time::Duration;
 

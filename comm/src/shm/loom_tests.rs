@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use loom::sync::{Arc, Condvar, Mutex};
 
-use super::flag::{reached, Flag};
+use super::flag::{Flag, reached};
 
 /// The kernel's side of a futex: comparing the value and going to sleep are one step under its lock.
 pub struct Kernel {

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::flag::{reached, Flag};
+use super::flag::{Flag, reached};
 use super::peers::Peer;
 use super::segment::{Call, Segment};
 use crate::communicator::Other;

@@ -10,9 +10,9 @@ use super::flag::reached;
 use super::member::Member;
 use super::peers::Peer;
 use super::segment::Segment;
-use crate::error::system;
-use crate::store::{fresh, share, SHORTLY};
 use crate::Config;
+use crate::error::system;
+use crate::store::{SHORTLY, fresh, share};
 use crate::{Error, ErrorKind, Result, Store};
 
 /// The identity of the host: boot and process namespace, which are equal for processes that can open each other's
@@ -199,7 +199,9 @@ fn open(place: &[u8], size: usize) -> Result<Segment> {
     let [process, descriptor, window] = numbers[..] else {
         return Err(Error::new(
             ErrorKind::Mismatch,
-            format!("rank 0 sent {place:?} as the place of its memory: do all ranks run the same flagos?"),
+            format!(
+                "rank 0 sent {place:?} as the place of its memory: do all ranks run the same flagos?"
+            ),
         ));
     };
     let path = format!("/proc/{process}/fd/{descriptor}");

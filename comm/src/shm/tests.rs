@@ -683,10 +683,12 @@ fn a_window_has_room_for_every_rank() {
     let sum: f32 = (0..size).map(|rank| value(rank, 1)).sum();
     for (reduced, exchanged) in results {
         assert_eq!(reduced, sum);
-        assert!(exchanged
-            .iter()
-            .enumerate()
-            .all(|(rank, &it)| it == rank as f32));
+        assert!(
+            exchanged
+                .iter()
+                .enumerate()
+                .all(|(rank, &it)| it == rank as f32)
+        );
     }
 }
 

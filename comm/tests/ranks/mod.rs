@@ -5,8 +5,8 @@ use std::os::unix::net::UnixDatagram;
 use std::time::{Duration, Instant};
 
 use flagos_comm::{
-    engine, Collective, Communicator, Config, DType, Error, ErrorKind, Kind, ReduceOp, Result,
-    Store, Stream,
+    Collective, Communicator, Config, DType, Error, ErrorKind, Kind, ReduceOp, Result, Store,
+    Stream, engine,
 };
 
 /// A store whose values are files of a folder.

@@ -11,11 +11,11 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+use flagos_core::descriptions::Names;
 use flagos_core::policy::{
-    read_backends_conf, read_flagos_toml, resolve_all, to_backends_conf, to_toml, Layer, Policy,
+    Layer, Policy, read_backends_conf, read_flagos_toml, resolve_all, to_backends_conf, to_toml,
 };
 use flagos_core::registry::{Implementation, Kind, Registry};
-use flagos_core::descriptions::Names;
 use flagos_core::{Error, ErrorKind};
 
 const TOML: &str = "flagos.toml";
@@ -40,7 +40,8 @@ pub fn flagos_toml(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else {
         return;
     };
-    let read = |text: &str| read_flagos_toml(&files(TOML, text), Path::new(TOML), &Names::built_in());
+    let read =
+        |text: &str| read_flagos_toml(&files(TOML, text), Path::new(TOML), &Names::built_in());
     match read(text) {
         Ok(document) => {
             let again = read(&to_toml(&document.layer)).map(|document| document.layer);
@@ -59,7 +60,8 @@ pub fn backends_conf(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else {
         return;
     };
-    let read = |text: &str| read_backends_conf(&files(CONF, text), Path::new(CONF), &Names::built_in());
+    let read =
+        |text: &str| read_backends_conf(&files(CONF, text), Path::new(CONF), &Names::built_in());
     match read(text) {
         Ok(layer) => {
             same(&layer, &layer, read(&to_backends_conf(&layer)));

@@ -1,8 +1,8 @@
 //! The tables that a vendor's library returns, whose sizes, versions, bits, texts and functions are any.
 
-use std::alloc::{alloc_zeroed, dealloc, handle_alloc_error, Layout};
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::cell::Cell;
-use std::ffi::{c_char, CString};
+use std::ffi::{CString, c_char};
 use std::mem::{offset_of, size_of};
 use std::ptr::null;
 

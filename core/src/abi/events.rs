@@ -4,7 +4,7 @@ use std::ffi::c_void;
 use std::sync::Arc;
 
 use crate::error::Result;
-use crate::runtime::{process, Event};
+use crate::runtime::{Event, process};
 
 use super::status::{device_index, give, null, quietly, status};
 use super::streams::stream;

@@ -1,12 +1,12 @@
 //! Entries about graphs.
 
 use crate::error::{Error, Result};
-use crate::runtime::{process, CaptureMode, Runtime, StreamGraph};
+use crate::runtime::{CaptureMode, Runtime, StreamGraph, process};
 
 use super::status::{device_index, give, null, quietly, status};
 use super::streams::stream as find;
 use super::types::{
-    FlagosGraph, FLAGOS_CAPTURE_ACTIVE, FLAGOS_CAPTURE_INVALID, FLAGOS_CAPTURE_NONE,
+    FLAGOS_CAPTURE_ACTIVE, FLAGOS_CAPTURE_INVALID, FLAGOS_CAPTURE_NONE, FlagosGraph,
 };
 
 /// The graph of a caller, and the runtime.

@@ -9,12 +9,12 @@ use crate::error::{Error, Result};
 use crate::policy::Config;
 use crate::router::{self, Discovery};
 use crate::runtime::launch::Launcher;
-use crate::runtime::{process, Runtime};
+use crate::runtime::{Runtime, process};
 use crate::vendors::library::FlagosKernels;
 use crate::vendors::{self, BuiltIn, Description, Missing, Settings, VendorEntry, VendorReport};
 
 use super::status::{catch, device_index, fail, give, status};
-use super::types::{FlagosDeviceProperties, FLAGOS_OK};
+use super::types::{FLAGOS_OK, FlagosDeviceProperties};
 
 inventory::submit! {
     Discovery(|vendor_path| {

@@ -1,15 +1,15 @@
 //! Entries about launches of kernels.
 
-use std::ffi::{c_char, c_void, CStr};
+use std::ffi::{CStr, c_char, c_void};
 
 use crate::error::{Error, Result};
 use crate::kernels::{Launch, LaunchSpec, Parameter};
-use crate::runtime::launch::{Launcher, Shape, TensorMap, TENSOR_MAP_BYTES};
+use crate::runtime::launch::{Launcher, Shape, TENSOR_MAP_BYTES, TensorMap};
 use crate::runtime::process;
 
 use super::status::{give, null, quietly, status};
 use super::types::{
-    FlagosLaunch, FlagosLaunchDesc, FlagosLaunchParam, FLAGOS_LAUNCH_COOPERATIVE, FLAGOS_LAUNCH_PDL,
+    FLAGOS_LAUNCH_COOPERATIVE, FLAGOS_LAUNCH_PDL, FlagosLaunch, FlagosLaunchDesc, FlagosLaunchParam,
 };
 
 /// `FlagosApi::launch_create`.

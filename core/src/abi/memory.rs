@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_void};
 
 use crate::error::{Error, Result};
-use crate::runtime::{process, BlockHandle, CachingAllocator, Stat, StatArray, Vendor};
+use crate::runtime::{BlockHandle, CachingAllocator, Stat, StatArray, Vendor, process};
 
 use super::status::{device_index, give, give_string, null, quietly, status};
 use super::types::{FlagosMemoryStats, FlagosStat, FlagosStatArray};

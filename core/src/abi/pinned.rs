@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 
-use crate::runtime::{process, DurationStat};
+use crate::runtime::{DurationStat, process};
 
 use super::memory::stat;
 use super::status::{device_index, give, null, quietly, status};

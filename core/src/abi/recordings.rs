@@ -10,9 +10,9 @@ use crate::kernels::{
 use super::launches::{launcher, slice, with_flags};
 use super::status::{give, null as is_null, quietly, status};
 use super::types::{
-    FlagosBlock, FlagosLaunch, FlagosOutput, FlagosPlace, FlagosRecording, FlagosStep,
     FLAGOS_NUMBER_BOOL, FLAGOS_NUMBER_DOUBLE, FLAGOS_NUMBER_INTEGER, FLAGOS_STEP_COPY,
-    FLAGOS_STEP_FILL, FLAGOS_STEP_LAUNCH,
+    FLAGOS_STEP_FILL, FLAGOS_STEP_LAUNCH, FlagosBlock, FlagosLaunch, FlagosOutput, FlagosPlace,
+    FlagosRecording, FlagosStep,
 };
 
 /// A recording with its launches, and what a caller sees of it.

@@ -1,10 +1,10 @@
 //! Entries about device memory of other processes.
 
-use std::ffi::{c_char, c_void, CStr};
+use std::ffi::{CStr, c_char, c_void};
 use std::ptr::NonNull;
 
 use crate::error::{Error, Result};
-use crate::runtime::{process, Sharing};
+use crate::runtime::{Sharing, process};
 
 use super::status::{device_index, give, give_string, null, quietly, status};
 

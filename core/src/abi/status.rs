@@ -2,10 +2,10 @@
 
 use std::any::Any;
 use std::cell::RefCell;
-use std::ffi::{c_char, CStr, CString};
-use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::ffi::{CStr, CString, c_char};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::error::{panic_text, Error, Result};
+use crate::error::{Error, Result, panic_text};
 
 use super::types::FLAGOS_OK;
 

@@ -4,7 +4,7 @@ use std::ffi::c_void;
 use std::ptr::NonNull;
 
 use crate::error::Result;
-use crate::runtime::{process, HostFn, Stream};
+use crate::runtime::{HostFn, Stream, process};
 
 use super::status::{device_index, give, null, status};
 

@@ -638,7 +638,7 @@ pub struct FlagosApi {
 // The header's slot has the layout of the registry's.
 #[cfg(not(loom))]
 const _: () = {
-    use crate::registry::{OpSlot, Route, FLAG_LOG_DISPATCH};
+    use crate::registry::{FLAG_LOG_DISPATCH, OpSlot, Route};
     use std::mem::{align_of, offset_of, size_of};
     assert!(size_of::<FlagosOpSlot>() == size_of::<OpSlot>());
     assert!(align_of::<FlagosOpSlot>() == align_of::<OpSlot>());

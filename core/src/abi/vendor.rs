@@ -1,7 +1,7 @@
 //! The entry that describes the vendor.
 
 use std::collections::BTreeMap;
-use std::ffi::{c_char, CString};
+use std::ffi::{CString, c_char};
 use std::mem::size_of;
 
 use parking_lot::Mutex;

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, LazyLock};
 
-use crate::nearest;
 use crate::Error;
+use crate::nearest;
 
 use super::elsewhere::ELSEWHERE;
 

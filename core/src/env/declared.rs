@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use super::{Group, Var, VarKind, ANY_ENDING, OP, OP_PREFIX, VARS};
+use super::{ANY_ENDING, Group, OP, OP_PREFIX, VARS, Var, VarKind};
 use crate::descriptions;
 
 /// The variables of every vendor of this build, by the vendor's name. A vendor's library reads its own.

@@ -4,8 +4,8 @@ use super::value::bad_value;
 use super::{
     Env, HOST_DELAY_US, HOST_DEVICES, HOST_FAULT, HOST_MEMORY, HOST_SEED, LOCAL_WORLD_SIZE,
 };
-use crate::nearest;
 use crate::Result;
+use crate::nearest;
 
 /// A kind of call into which a failure can be injected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -9,8 +9,7 @@ const DISPATCH: &str = "dispatch";
 const FALLBACK: &str = "fallback";
 const OP_CACHE: &str = "op_cache";
 
-const HINT: &str =
-    "use off, error, warn, info, debug or trace, or a list: info,flagos_core::runtime=trace; \
+const HINT: &str = "use off, error, warn, info, debug or trace, or a list: info,flagos_core::runtime=trace; \
      dispatch and fallback may be in it";
 
 /// What `FLAGOS_LOG` asks for.

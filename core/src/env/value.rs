@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use super::declared::is_vendors;
-use super::{Group, Var, VarKind, ADAPTER_PREFIXES, OP_PREFIX, VARS};
+use super::{ADAPTER_PREFIXES, Group, OP_PREFIX, VARS, Var, VarKind};
 use crate::descriptions::wheels::WHEELS;
 use crate::nearest;
 use crate::{Error, Result};

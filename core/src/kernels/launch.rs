@@ -3,7 +3,7 @@
 use std::mem::MaybeUninit;
 
 use crate::error::{Error, Result};
-use crate::runtime::launch::{Kernel, Launcher, Shape, MAX_PARAMETERS};
+use crate::runtime::launch::{Kernel, Launcher, MAX_PARAMETERS, Shape};
 
 use super::parameters::{Parameter, Parameters};
 

@@ -3,7 +3,7 @@
 use std::mem::MaybeUninit;
 
 use crate::error::{Error, Result};
-use crate::runtime::launch::{ParameterType, TensorMap, MAX_PARAMETERS};
+use crate::runtime::launch::{MAX_PARAMETERS, ParameterType, TensorMap};
 
 /// One parameter of a kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,7 +4,7 @@
 //! that the call allocated, its steps in order, and its results. Every list begins with its length.
 
 use crate::error::{Error, Result};
-use crate::runtime::launch::{Shape, TensorMap, MAX_RANK, TENSOR_MAP_BYTES};
+use crate::runtime::launch::{MAX_RANK, Shape, TENSOR_MAP_BYTES, TensorMap};
 
 use super::parameters::Parameter;
 
@@ -368,8 +368,11 @@ mod tests {
         let recording = Recording::read(&words(), LIMITS).expect("a recording");
         let returned: Vec<_> = recording.blocks.iter().map(|b| b.returned).collect();
         assert_eq!(returned, [false, true]);
-        let [Step::Launch(launch), Step::Fill { target, value }, Step::Copy { source, .. }] =
-            &recording.steps[..]
+        let [
+            Step::Launch(launch),
+            Step::Fill { target, value },
+            Step::Copy { source, .. },
+        ] = &recording.steps[..]
         else {
             panic!("{:?}", recording.steps);
         };
@@ -426,16 +429,20 @@ mod tests {
                 .expect_err("refused")
                 .to_string()
         };
-        assert!(with(Limits {
-            inputs: 1,
-            ..LIMITS
-        })
-        .contains("memory 1 of 1 arguments"));
-        assert!(with(Limits {
-            dtypes: 6,
-            ..LIMITS
-        })
-        .contains("at most 5"));
+        assert!(
+            with(Limits {
+                inputs: 1,
+                ..LIMITS
+            })
+            .contains("memory 1 of 1 arguments")
+        );
+        assert!(
+            with(Limits {
+                dtypes: 6,
+                ..LIMITS
+            })
+            .contains("at most 5")
+        );
         let returns_input = [0, 0, 1, -1, 0, 0, 6, 0, 0];
         assert!(
             Recording::read(&returns_input, LIMITS).is_err(),

@@ -1,9 +1,9 @@
 //! Variables of other projects that an adapter reads.
 
 use super::layer::Layer;
+use crate::Result;
 use crate::descriptions::Names;
 use crate::env::Env;
-use crate::Result;
 
 /// A reader of one adapter's variables into a layer. The layer lies right below that of the environment,
 /// until a call of the adapter's API replaces it.

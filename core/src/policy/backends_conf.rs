@@ -20,8 +20,8 @@ use super::layer::Layer;
 use super::pattern::OpPattern;
 use super::selector::Selector;
 use super::source::Sourced;
-use crate::registry::DEFAULT_NAMESPACE;
 use crate::Result;
+use crate::registry::DEFAULT_NAMESPACE;
 
 pub(crate) fn read(includes: &mut Includes, path: &Path, by: Option<&At>) -> Result<Layer> {
     includes.with_file(path, by, parse)

@@ -2,7 +2,7 @@
 
 use super::layer::Layer;
 use super::pattern::OpPattern;
-use super::selector::{valid_name, Selector};
+use super::selector::{Selector, valid_name};
 use super::source::{Source, Sourced};
 use crate::descriptions::Names;
 use crate::env::{self, Env, Var};

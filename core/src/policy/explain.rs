@@ -7,8 +7,8 @@ use serde::Serialize;
 
 use super::plan::{Plan, PlanEntry, Reason};
 use super::print;
-use crate::registry::{Condition, Decision, Kind, Route, Verdict};
 use crate::Result;
+use crate::registry::{Condition, Decision, Kind, Route, Verdict};
 
 /// The plan's answer for one operator. `Display` is the text for people.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -28,13 +28,13 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use toml::de::{DeTable, DeValue};
 use toml::Spanned;
+use toml::de::{DeTable, DeValue};
 
 use super::file::{At, Includes};
 use super::layer::{Layer, Route};
 use super::pattern::OpPattern;
-use super::selector::{push_unique, valid_name, Selector};
+use super::selector::{Selector, push_unique, valid_name};
 use super::source::Sourced;
 use crate::descriptions::Names;
 use crate::env::{self, HostSettings};

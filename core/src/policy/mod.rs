@@ -30,8 +30,8 @@ mod source;
 use std::path::Path;
 
 pub use adapter::AdapterEnv;
-pub(crate) use config::vendor_path;
 pub use config::Config;
+pub(crate) use config::vendor_path;
 pub use environment::layer as environment_layer;
 pub use explain::{ExplainedFallbacks, ExplainedImplementation, Explanation};
 pub(crate) use file::remedy;
@@ -47,8 +47,8 @@ pub(crate) use selector::valid_name;
 pub use selector::{Backend, Selector, SelectorError};
 pub use source::{Source, Sourced};
 
-use crate::descriptions::Names;
 use crate::Result;
+use crate::descriptions::Names;
 
 /// Reads a `flagos.toml` and the files it includes.
 pub fn read_flagos_toml(files: &dyn Files, path: &Path, names: &Names) -> Result<Document> {

@@ -6,9 +6,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::layer::{Policy, Route};
-use super::selector::{is_flaggems, Backend, Selector, FLAGOS_PYTHON};
+use super::selector::{Backend, FLAGOS_PYTHON, Selector, is_flaggems};
 use super::source::Source;
-use crate::registry::{suggest, Decision, Implementation, Kind, OpId, OpSlot};
+use crate::registry::{Decision, Implementation, Kind, OpId, OpSlot, suggest};
 use crate::{Error, Result};
 
 /// The reason why an implementation was not chosen.

@@ -10,7 +10,7 @@ use super::layer::{Layer, Policy, Route, Scoped};
 use super::pattern::OpPattern;
 use super::plan::{Plan, PlanEntry, PlannedImplementation, Reason};
 use super::print;
-use super::selector::{is_flaggems, Selector};
+use super::selector::{Selector, is_flaggems};
 use super::source::{Source, Sourced};
 use crate::nearest;
 use crate::registry::{Availability, Implementation, Kind, Namespace, Op, OpId, Registry};

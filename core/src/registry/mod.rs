@@ -13,9 +13,9 @@ mod table;
 
 pub use implementation::{Availability, Callable, Condition, Implementation, Kind, Verdict};
 pub use namespace::Namespace;
-pub use op::{OpId, OpName, DEFAULT_NAMESPACE};
+pub use op::{DEFAULT_NAMESPACE, OpId, OpName};
 pub(crate) use slot::Ordering;
-pub use slot::{Decision, OpSlot, Route, FLAG_LOG_DISPATCH};
+pub use slot::{Decision, FLAG_LOG_DISPATCH, OpSlot, Route};
 pub(crate) use suggest::suggest;
 pub use table::{Op, Registry};
 

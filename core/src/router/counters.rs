@@ -7,9 +7,9 @@ use serde::Serialize;
 use super::dispatch_log::log_fallback;
 use super::fallbacks::FallbackRecord;
 use super::state::Router;
+use crate::Result;
 use crate::policy::Policy;
 use crate::registry::Ordering;
-use crate::Result;
 
 /// The counters of one operator.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -1,7 +1,7 @@
 //! Forking while no thread uses the router.
 
-use parking_lot::lock_api::RawMutex as _;
 use parking_lot::RawMutex;
+use parking_lot::lock_api::RawMutex as _;
 
 use super::state::Router;
 

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::scope::{flags, Lock, Scope};
+use super::scope::{Lock, Scope, flags};
 use super::state::{Router, State};
+use crate::Result;
 use crate::policy::{self, Config, Layer, OpPattern, Plan, PlanEntry, Policy, Sourced};
 use crate::registry::OpId;
-use crate::Result;
 
 impl Router {
     /// Has `tell` called after every change: of what is registered, of routes, of the plan. It is called

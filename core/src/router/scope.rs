@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::policy::Plan;
-use crate::registry::{OpId, FLAG_LOG_DISPATCH};
+use crate::registry::{FLAG_LOG_DISPATCH, OpId};
 
 /// The operators that a change can affect.
 pub(super) enum Scope {

@@ -8,11 +8,11 @@ use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
 
 use super::fallbacks::FallbackLedger;
-use super::scope::{flags, Lock, Scope};
+use super::scope::{Lock, Scope, flags};
 use crate::descriptions::Names;
 use crate::env::Env;
 use crate::policy::{
-    remedy, valid_name, vendor_path, Config, Disk, Explanation, Files, Layer, Plan,
+    Config, Disk, Explanation, Files, Layer, Plan, remedy, valid_name, vendor_path,
 };
 use crate::registry::{Availability, Implementation, Namespace, OpSlot, Registry};
 use crate::{Error, Result};

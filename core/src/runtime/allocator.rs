@@ -16,11 +16,11 @@ use super::device_state::DeviceState;
 use super::graph_memory::MemoryId;
 use super::leases::{Leases, Wanted};
 use super::magazines::Magazines;
-use super::pool::{block_size, kind_of, segment_sizes, Pool, Release, Segment};
+use super::pool::{Pool, Release, Segment, block_size, kind_of, segment_sizes};
 use super::ranges::Ranges;
 use super::report;
 use super::stats::MemoryStats;
-use super::streams::{no_device, Streams};
+use super::streams::{Streams, no_device};
 use super::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
 use super::vendor::{MemoryInfo, Vendor};
 

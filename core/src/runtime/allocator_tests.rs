@@ -1,13 +1,13 @@
 //! The caching allocator over the host vendor, by example and against a naive model.
 
-use std::sync::{mpsc, Arc};
+use std::sync::{Arc, mpsc};
 
 use parking_lot::{Condvar, Mutex};
 use proptest::prelude::*;
 
+use crate::ErrorKind;
 use crate::env::{FaultSite, HostSettings};
 use crate::vendors::host::HostVendor;
-use crate::ErrorKind;
 
 use super::*;
 
@@ -50,8 +50,8 @@ impl Gate {
     }
 
     fn open(&self) {
-        *self.0 .0.lock() = true;
-        self.0 .1.notify_all();
+        *self.0.0.lock() = true;
+        self.0.1.notify_all();
     }
 }
 

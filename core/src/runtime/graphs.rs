@@ -1,15 +1,15 @@
 //! Graphs with the memory that they use.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
 use crate::error::{Error, Result};
 
+use super::Runtime;
 use super::graph_memory::MemoryId;
 use super::vendor::{CaptureMode, Graph};
-use super::Runtime;
 
 /// A graph, as an adapter has it: empty at first, filled by a capture, and run any number of times.
 #[derive(Default)]

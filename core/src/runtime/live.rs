@@ -3,8 +3,8 @@
 //! A tree of tables like those by which a processor finds pages. There are no locks, so threads do not wait for each other,
 //! and a forked child finds all that its parent had.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::error::{Error, Result};
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use loom::cell::UnsafeCell;
 use loom::thread;
 
-use super::sync::{set_thread_number, AtomicU64, Mutex, Ordering};
+use super::sync::{AtomicU64, Mutex, Ordering, set_thread_number};
 use super::*;
 use crate::error::Error;
 

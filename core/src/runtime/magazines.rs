@@ -7,7 +7,7 @@
 
 use super::block::BlockId;
 use super::leases::{Kept, Wanted};
-use super::sync::{thread_number, AtomicU64, Mutex, Ordering};
+use super::sync::{AtomicU64, Mutex, Ordering, thread_number};
 
 /// Threads beyond this number share magazines.
 const MAGAZINES: usize = if cfg!(loom) { 2 } else { 32 };

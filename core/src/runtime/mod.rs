@@ -42,8 +42,8 @@ pub use place::Place;
 pub use stats::{DurationStat, MemoryStats, PinnedStats, Stat, StatArray};
 pub use streams::Streams;
 pub use vendor::{
-    launch_closure, Capture, CaptureMode, DeviceProperties, Event, Exported, Graph, HostFn,
-    LibraryHandle, MemoryInfo, Sharing, Stream, Vendor, ALIGNMENT,
+    ALIGNMENT, Capture, CaptureMode, DeviceProperties, Event, Exported, Graph, HostFn,
+    LibraryHandle, MemoryInfo, Sharing, Stream, Vendor, launch_closure,
 };
 
 use crate::error::Result;

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 
 use super::bins::Bins;
-use super::block::{Block, BlockHandle, BlockId, Blocks, PoolKind, Shelf, State, NONE};
+use super::block::{Block, BlockHandle, BlockId, Blocks, NONE, PoolKind, Shelf, State};
 use super::graph_memory::Shelves;
 use super::leases::{Leases, Wanted};
 use super::magazines::Magazines;

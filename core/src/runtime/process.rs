@@ -5,16 +5,16 @@
 //! and giving memory back does nothing. Only the table of live blocks still answers there, because a
 //! caller has to know whether an address is one of them.
 
-use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use parking_lot::Mutex;
 
 use crate::error::{Error, Result};
 
+use super::Runtime;
 use super::live::LiveBlocks;
 use super::sync::AtomicU64;
-use super::Runtime;
 
 /// The runtime; null until it is initialised, and again in a forked child.
 static RUNTIME: AtomicPtr<Runtime> = AtomicPtr::new(std::ptr::null_mut());

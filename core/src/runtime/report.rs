@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::error::{Error, Result};
 
-use super::block::{Block, PoolKind, State, NONE};
+use super::block::{Block, NONE, PoolKind, State};
 use super::device_state::DeviceState;
 use super::pool::Pool;
 use super::stats::{MemoryStats, Stat, StatArray};

@@ -77,8 +77,8 @@ mod imp {
 mod imp {
     use std::cell::Cell;
 
-    pub use loom::sync::atomic::{AtomicU64, Ordering};
     pub use loom::sync::MutexGuard;
+    pub use loom::sync::atomic::{AtomicU64, Ordering};
 
     /// A mutex that is never poisoned.
     #[derive(Debug, Default)]
@@ -149,4 +149,4 @@ mod imp {
 
 #[cfg(all(test, loom))]
 pub use imp::set_thread_number;
-pub use imp::{number_at, thread_number, AtomicU64, Condvar, Mutex, MutexGuard, Ordering};
+pub use imp::{AtomicU64, Condvar, Mutex, MutexGuard, Ordering, number_at, thread_number};

@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use crate::env::HostSettings;
 use crate::error::Result;
+use crate::runtime::Vendor;
 use crate::runtime::launch::Launcher;
 use crate::runtime::sync::AtomicU64;
-use crate::runtime::Vendor;
 
 use super::library::FlagosKernels;
 use crate::descriptions::Description;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Once;
 
-use crate::descriptions::wheels::{Wheel, WHEELS};
+use crate::descriptions::wheels::{WHEELS, Wheel};
 
 use super::discovery::DeviceFiles;
 

@@ -17,8 +17,8 @@ pub use entry::{BuiltIn, Open, Settings, VendorEntry};
 pub use missing::Missing;
 pub use selection::VendorReport;
 
-use crate::descriptions::{check_name, Names};
 pub use crate::descriptions::{Description, Serving};
+use crate::descriptions::{Names, check_name};
 use crate::error::{Error, Result};
 use crate::runtime::launch::Launcher;
 use parking_lot::Mutex;
@@ -102,9 +102,11 @@ mod tests {
         names.sort_unstable();
         assert!(names.contains(&"host"));
         let declared = crate::descriptions::built_in().into_iter();
-        assert!(names
-            .iter()
-            .copied()
-            .eq(declared.map(|vendor| vendor.name.as_str())));
+        assert!(
+            names
+                .iter()
+                .copied()
+                .eq(declared.map(|vendor| vendor.name.as_str()))
+        );
     }
 }

@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use crate::error::{Error, Result};
 
 use super::entry::{Settings, VendorEntry};
-use super::missing::{absent, Absent, Missing, SOURCE};
+use super::missing::{Absent, Missing, SOURCE, absent};
 use crate::descriptions::Names;
 
 type Entry = &'static dyn VendorEntry;
@@ -366,8 +366,8 @@ mod tests {
 
     use super::*;
     use crate::descriptions::Description;
-    use crate::runtime::sync::AtomicU64;
     use crate::runtime::Vendor;
+    use crate::runtime::sync::AtomicU64;
     use crate::vendors::entry::BuiltIn;
     use crate::vendors::host;
 

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsRawFd as _, FromRawFd as _};
-use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 /// The most bytes of an answer.
@@ -300,8 +300,10 @@ mod tests {
     #[test]
     fn an_endless_wait_is_ended() {
         let begun = Instant::now();
-        let told = reason(Duration::from_millis(200), || loop {
-            std::thread::sleep(LONG);
+        let told = reason(Duration::from_millis(200), || {
+            loop {
+                std::thread::sleep(LONG);
+            }
         });
         assert_eq!(told, "no answer within 0.2 s in its probe");
         assert!(begun.elapsed() < Duration::from_secs(20));

@@ -1,14 +1,14 @@
 //! The vendor `host` as a library of `flagos_vendor.h`. `FLAGOS_HOST_*` set it up as they set up the one of the core.
 
-use std::sync::atomic::AtomicU64;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
+use flagos_core::Result;
 use flagos_core::env::{Env, HostSettings};
 use flagos_core::runtime::Vendor;
 use flagos_core::vendors::host::ENTRY;
 use flagos_core::vendors::library::FLAGOS_VENDOR_HOST_COMPUTES;
 use flagos_core::vendors::{Description, Settings};
-use flagos_core::Result;
 use flagos_vendor_kit::export::Export;
 
 struct Host;

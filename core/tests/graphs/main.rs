@@ -7,13 +7,13 @@ mod recording;
 use std::sync::Arc;
 use std::time::Duration;
 
+use flagos_core::ErrorKind;
 use flagos_core::env::HostSettings;
 use flagos_core::runtime::{Allocation, CaptureMode, Runtime, StreamGraph, Vendor};
 use flagos_core::vendors::host::HostVendor;
-use flagos_core::ErrorKind;
 use flagos_vendor_kit::conformance::{failures, named};
 
-use recording::{Flaw, Recording, FLAWS};
+use recording::{FLAWS, Flaw, Recording};
 
 const MIB: usize = 1 << 20;
 const PATIENCE: Duration = Duration::from_millis(30);
@@ -254,9 +254,11 @@ fn a_vendor_without_graphs_says_so() {
     let begun = graph.begin_capture(&runtime, (0, stream), None, CaptureMode::Global);
     let error = begun.expect_err("none");
     assert_eq!(error.kind(), ErrorKind::Unsupported);
-    assert!(error
-        .to_string()
-        .contains("the vendor `host` records no graphs"));
+    assert!(
+        error
+            .to_string()
+            .contains("the vendor `host` records no graphs")
+    );
     let stream = runtime.streams().get(0, stream).expect("it exists");
     assert!(stream.begin_capture(CaptureMode::Global).is_err());
     assert!(stream.end_capture().is_err());

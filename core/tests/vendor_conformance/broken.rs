@@ -3,16 +3,16 @@
 use std::any::Any;
 use std::ffi::c_void;
 use std::ptr::NonNull;
-use std::sync::atomic::AtomicU64;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use flagos_core::Result;
 use flagos_core::env::HostSettings;
 use flagos_core::runtime::{
-    DeviceProperties, Event, HostFn, MemoryInfo, Stream, Vendor, ALIGNMENT,
+    ALIGNMENT, DeviceProperties, Event, HostFn, MemoryInfo, Stream, Vendor,
 };
 use flagos_core::vendors::host::HostVendor;
-use flagos_core::Result;
 use flagos_vendor_kit::conformance::{self, Outcome};
 
 /// The flaw of a vendor.

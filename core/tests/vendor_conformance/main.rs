@@ -10,10 +10,10 @@ use std::time::Duration;
 use flagos_core::env::{FaultSite, HostSettings};
 use flagos_core::runtime::Vendor;
 use flagos_core::vendors::host::HostVendor;
-use flagos_core::vendors::{built_in, Settings, VendorEntry as _};
+use flagos_core::vendors::{Settings, VendorEntry as _, built_in};
 use flagos_vendor_kit::conformance::failures;
 
-use broken::{outcome, Broken, Flaw, FLAWS};
+use broken::{Broken, FLAWS, Flaw, outcome};
 
 #[test]
 fn the_host_conforms() {

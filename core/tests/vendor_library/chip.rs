@@ -4,12 +4,12 @@ use std::ffi::CStr;
 use std::mem::{offset_of, size_of};
 use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{mpsc, Arc};
+use std::sync::{Arc, mpsc};
 
-use flagos_core::runtime::{launch_closure, Runtime, Stream};
-use flagos_core::vendors::library::*;
-use flagos_core::vendors::Serving;
 use flagos_core::ErrorKind;
+use flagos_core::runtime::{Runtime, Stream, launch_closure};
+use flagos_core::vendors::Serving;
+use flagos_core::vendors::library::*;
 
 use crate::forms::{linked, linked_entry, loaded, opened};
 use crate::guarded::Guarded;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use flagos_core::vendors::host;
 use flagos_vendor_kit::conformance::failures;
 
-use crate::broken::{outcome, Flaw, FLAWS};
+use crate::broken::{FLAWS, Flaw, outcome};
 use crate::exported;
 use crate::forms::{exported_host, linked, loaded, opened};
 

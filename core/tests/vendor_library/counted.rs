@@ -1,8 +1,8 @@
 //! A library whose handles are counted: a table that calls another one.
 
 use std::ffi::{c_char, c_void};
-use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicI64, Ordering};
 
 use flagos_core::vendors::library::*;
 

@@ -5,8 +5,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use flagos_core::vendors::{self, Settings, VendorReport};
 use flagos_core::ErrorKind;
+use flagos_core::vendors::{self, Settings, VendorReport};
 use tempfile::TempDir;
 
 use crate::compiled::{compiled, compiled_with, example};
@@ -271,9 +271,11 @@ fn what_can_be_told_without_loading_is_told_so() {
     );
 
     fs::write(folder.path("wrong.toml"), "nme = 'wrong'").expect("own folder");
-    assert!(folder
-        .refusal("wrong")
-        .contains("line 1: unknown field `nme`"));
+    assert!(
+        folder
+            .refusal("wrong")
+            .contains("line 1: unknown field `nme`")
+    );
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! What exporting a vendor adds to it.
 
-use std::ffi::{c_char, CStr};
+use std::ffi::{CStr, c_char};
 use std::mem::size_of;
-use std::ptr::{null, null_mut, NonNull};
+use std::ptr::{NonNull, null, null_mut};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, LazyLock, OnceLock};
 
@@ -13,7 +13,7 @@ use flagos_core::vendors::host::HostVendor;
 use flagos_core::vendors::library::*;
 use flagos_core::vendors::{Description, Serving};
 use flagos_core::{Error, ErrorKind, Result};
-use flagos_vendor_kit::export::{entry, Export, Table};
+use flagos_vendor_kit::export::{Export, Table, entry};
 
 /// A vendor that fails in many ways, with a description that has everything.
 struct Failing {

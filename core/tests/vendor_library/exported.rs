@@ -1,15 +1,15 @@
 //! Vendors with a flaw, exported as a table.
 
 use std::cell::{Cell, RefCell};
-use std::ffi::{c_char, CString};
+use std::ffi::{CString, c_char};
 use std::ptr::null;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, LazyLock, OnceLock};
 
+use flagos_core::Result;
 use flagos_core::runtime::Vendor;
 use flagos_core::vendors::library::*;
 use flagos_core::vendors::{Description, Serving};
-use flagos_core::Result;
 use flagos_vendor_kit::export::{Export, Table};
 
 use crate::broken::{Broken, Flaw};

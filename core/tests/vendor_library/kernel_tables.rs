@@ -2,12 +2,12 @@
 //! own size.
 
 use std::cell::Cell;
-use std::ffi::{c_char, CString};
+use std::ffi::{CString, c_char};
 use std::mem::size_of;
 use std::ptr::null;
 
-use flagos_core::vendors::library::*;
 use flagos_core::ErrorKind;
+use flagos_core::vendors::library::*;
 use proptest::collection::vec;
 use proptest::prelude::*;
 

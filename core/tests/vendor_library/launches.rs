@@ -1,6 +1,6 @@
 //! Launches through a table: what a vendor gets of what its user gave.
 
-use std::ffi::{c_char, CStr, CString};
+use std::ffi::{CStr, CString, c_char};
 use std::ptr::{null, null_mut};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, LazyLock, Mutex, OnceLock};
@@ -12,7 +12,7 @@ use flagos_core::vendors::host::HostVendor;
 use flagos_core::vendors::library::*;
 use flagos_core::vendors::{Description, Serving};
 use flagos_core::{Error, ErrorKind, Result};
-use flagos_vendor_kit::export::{entry, Export, Table};
+use flagos_vendor_kit::export::{Export, Table, entry};
 
 /// What the vendor of this test was asked for, in order.
 static CALLS: Mutex<Vec<Call>> = Mutex::new(Vec::new());

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use flagos_core::vendors::library::Library;
 use flagos_core::ErrorKind;
+use flagos_core::vendors::library::Library;
 
 use crate::compiled::{compiled, compiled_with, example};
 

@@ -1,14 +1,14 @@
 //! Long runs over a library, outside of CI: `make soak-vendor`. Time decides how long, and every number is checked.
 
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use flagos_core::runtime::{launch_closure, Runtime, Vendor};
+use flagos_core::runtime::{Runtime, Vendor, launch_closure};
 use flagos_core::vendors::library::open;
 
-use crate::counted::{counted, Count, COUNTS};
+use crate::counted::{COUNTS, Count, counted};
 use crate::forms::{exported_host, loaded, opened};
 
 const THREADS: u64 = 8;

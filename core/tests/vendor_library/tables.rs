@@ -2,12 +2,12 @@
 //! beyond their own size.
 
 use std::cell::Cell;
-use std::ffi::{c_char, CStr, CString};
+use std::ffi::{CStr, CString, c_char};
 use std::mem::{offset_of, size_of};
 use std::ptr::{null, null_mut};
 
-use flagos_core::vendors::library::*;
 use flagos_core::ErrorKind;
+use flagos_core::vendors::library::*;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -101,8 +101,7 @@ fn all_missing_functions_are_named() {
     let mut table = exported::table(true);
     table.capabilities |= FLAGOS_VENDOR_NATIVE_HANDLES | FLAGOS_VENDOR_LAUNCHES;
     let error = adopt(&table).expect_err("refused");
-    let missing =
-        "stream_native_handle, module_load, module_unload, kernel_create, kernel_external, \
+    let missing = "stream_native_handle, module_load, module_unload, kernel_create, kernel_external, \
         kernel_destroy, kernel_launch, memory_device_address are missing";
     assert!(error.contains(missing), "{error}");
 }

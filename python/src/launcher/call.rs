@@ -10,10 +10,10 @@ use pyo3::types::{PyDict, PyTuple};
 use super::cache::{LaunchCache, Missing};
 use super::ffi::{self, Arguments, Object};
 use super::interception::{Interception, Kind};
-use super::key::{Key, Role, ARGUMENTS};
+use super::key::{ARGUMENTS, Key, Role};
 use super::knobs;
 use super::launch_plan::LaunchPlan;
-use super::outcome::{count_fallback, count_native, Reason};
+use super::outcome::{Reason, count_fallback, count_native};
 use super::pack::Value;
 use super::recorder;
 

@@ -1,6 +1,6 @@
 //! Calls of Python that the limited API of 3.10 lacks, or that are slower through pyo3, each with its invariant.
 
-use std::ffi::{c_char, CStr};
+use std::ffi::{CStr, c_char};
 
 use pyo3::ffi;
 use pyo3::prelude::*;

@@ -1,7 +1,7 @@
 //! The methods that replace `run` and `__getitem__` of an intercepted class.
 
 use std::ffi::c_int;
-use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use flagos_core::env::{self, Env};
 use pyo3::exceptions::PyValueError;

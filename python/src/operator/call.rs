@@ -6,7 +6,7 @@ use pyo3::ffi::{self, PyObject};
 use pyo3::prelude::*;
 
 use super::epoch::{self, CONTEXTS};
-use super::interpreter::{call, keywords, vectorcall, PyContextVar_Get, ARGUMENTS_OFFSET};
+use super::interpreter::{ARGUMENTS_OFFSET, PyContextVar_Get, call, keywords, vectorcall};
 use super::layout::{ByName, Operator, Override, Served};
 use super::plan::{self, Arguments, Chosen};
 use super::types::cast;
@@ -138,11 +138,7 @@ unsafe fn current_override() -> Result<*mut PyObject, ()> {
     let mut value = ptr::null_mut();
     // SAFETY: the variable exists since the module does.
     let done = unsafe { PyContextVar_Get(epoch::variable(), ptr::null_mut(), &raw mut value) };
-    if done < 0 {
-        Err(())
-    } else {
-        Ok(value)
-    }
+    if done < 0 { Err(()) } else { Ok(value) }
 }
 
 /// A new reference to the function that an operator resolved to under `over`, null when there is none of this

@@ -5,7 +5,7 @@
 //! is missing, `PyObject_VectorcallDict`, exported since 3.9, does the same with a dictionary of keyword
 //! arguments.
 
-use std::ffi::{c_char, c_int, CStr};
+use std::ffi::{CStr, c_char, c_int};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use pyo3::exceptions::PyImportError;

@@ -14,7 +14,7 @@ use pyo3::types::PyString;
 use super::epoch::{self, CONTEXTS};
 use super::interpreter::vectorcall;
 use super::layout::{Operator, Served};
-use crate::errors::{unsupported, IntoPython as _};
+use crate::errors::{IntoPython as _, unsupported};
 use crate::router::{with_configuration, with_router};
 use crate::{dispatch_log, foreign};
 

@@ -1,6 +1,6 @@
 //! Types of Python made from C structures, whose references the garbage collector follows.
 
-use std::ffi::{c_int, c_uint, c_void, CStr};
+use std::ffi::{CStr, c_int, c_uint, c_void};
 use std::mem::size_of;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -9,7 +9,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::ffi::{self, PyObject};
 use pyo3::prelude::*;
 
-use super::interpreter::{PyVectorcall_Call, HAVE_VECTORCALL};
+use super::interpreter::{HAVE_VECTORCALL, PyVectorcall_Call};
 
 /// The structure of a type: `repr(C)`, with a `PyObject` first, then `vectorcall` if objects can be called.
 pub(super) trait Object: Sized {

@@ -1,8 +1,8 @@
 //! Names, interning and registration.
 
 use super::*;
-use crate::vendors::{self, Settings};
 use crate::ErrorKind;
+use crate::vendors::{self, Settings};
 
 #[test]
 fn names_are_split_and_qualified() {
@@ -84,10 +84,12 @@ fn the_same_implementation_twice_is_an_error() {
     let repeated = bench
         .router
         .register_all("aten", ["bmm", "bmm"], native.clone());
-    assert!(repeated
-        .expect_err("twice")
-        .message()
-        .contains("`aten::bmm` already"));
+    assert!(
+        repeated
+            .expect_err("twice")
+            .message()
+            .contains("`aten::bmm` already")
+    );
     assert!(bench.router.register("bmm", native).is_ok());
 }
 

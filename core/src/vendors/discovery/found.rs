@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use crate::descriptions::Description;
 use crate::error::{Error, Result};
-use crate::runtime::sync::AtomicU64;
 use crate::runtime::Vendor;
+use crate::runtime::sync::AtomicU64;
 use crate::vendors::entry::{Settings, VendorEntry};
 use crate::vendors::library::{self, FlagosKernels, Kernels, Library};
 
@@ -144,9 +144,14 @@ impl VendorEntry for Found {
             .map(|files| files.written())
             .collect();
         match &manifest.device_files[..] {
-            [] => Some(format!("used only when FLAGOS_VENDOR={name} asks for it: its manifest names no device files")),
+            [] => Some(format!(
+                "used only when FLAGOS_VENDOR={name} asks for it: its manifest names no device files"
+            )),
             each if each.iter().any(|files| files.exist()) => None,
-            _ => Some(format!("this machine has no {}; FLAGOS_VENDOR={name} tries it nevertheless", files.join(", "))),
+            _ => Some(format!(
+                "this machine has no {}; FLAGOS_VENDOR={name} tries it nevertheless",
+                files.join(", ")
+            )),
         }
     }
 

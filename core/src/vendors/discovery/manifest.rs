@@ -16,7 +16,7 @@ use glob::Pattern;
 use serde::Deserialize;
 use toml::Spanned;
 
-use crate::descriptions::{check_name, Description};
+use crate::descriptions::{Description, check_name};
 use crate::trusted;
 use crate::vendors::library::{self, Library};
 
@@ -414,8 +414,10 @@ device_files = ["/dev/example[0-9]*"]
         let refused = "its manifest cannot be used: ";
 
         std::fs::write(place("bytes.toml"), b"name = \"\xff\"").expect("own folder");
-        assert!(said(&place("bytes.toml"))
-            .starts_with(&format!("{refused}stream did not contain valid UTF-8")));
+        assert!(
+            said(&place("bytes.toml"))
+                .starts_with(&format!("{refused}stream did not contain valid UTF-8"))
+        );
         std::fs::create_dir(place("folder.toml")).expect("own folder");
         assert_eq!(
             said(&place("folder.toml")),

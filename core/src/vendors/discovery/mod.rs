@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use super::entry::{Settings, VendorEntry};
 use found::Found;
 
-pub use manifest::{check_library, DeviceFiles, Manifest};
+pub use manifest::{DeviceFiles, Manifest, check_library};
 
 /// A place of manifests.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::runtime::Event;
 
 use super::recorded::Recorded;
-use super::work::{refuse_in_work, Work};
+use super::work::{Work, refuse_in_work};
 
 /// An event of a host device.
 pub(super) struct HostEvent {

@@ -24,7 +24,7 @@ use parking_lot::Mutex;
 use crate::descriptions::Declared;
 use crate::env::HostSettings;
 use crate::error::{Error, Result};
-use crate::runtime::{sync, DeviceProperties, Event, MemoryInfo, Stream, Vendor};
+use crate::runtime::{DeviceProperties, Event, MemoryInfo, Stream, Vendor, sync};
 
 use self::chaos::Chaos;
 use self::event::HostEvent;

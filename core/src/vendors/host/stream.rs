@@ -9,13 +9,13 @@ use parking_lot::Mutex;
 
 use crate::env::FaultSite;
 use crate::error::{Error, Result};
-use crate::runtime::{sync, Event, HostFn, Stream};
+use crate::runtime::{Event, HostFn, Stream, sync};
 
 use super::chaos::Chaos;
 use super::event::HostEvent;
 use super::queue::Queue;
 use super::recorded::{Recorded, Stamp};
-use super::work::{self, refuse_in_work, Work};
+use super::work::{self, Work, refuse_in_work};
 
 /// A stream of a host device.
 pub(super) struct HostStream {

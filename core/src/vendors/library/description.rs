@@ -3,7 +3,7 @@
 use std::ffi::c_char;
 use std::mem::{offset_of, size_of};
 
-use crate::descriptions::{check_name, Description, NeededLibrary, Serving, Variable};
+use crate::descriptions::{Description, NeededLibrary, Serving, Variable, check_name};
 
 use super::table::{copy, reserved_are_null};
 use super::text::{list, required};

@@ -198,9 +198,11 @@ mod tests {
         assert!(judge(&narrow).expect_err("32 bits").contains("(32 bits,"));
         let mut object = own();
         object[16..18].copy_from_slice(&1_u16.to_ne_bytes());
-        assert!(judge(&object)
-            .expect_err("an object file")
-            .contains("of type 1"));
+        assert!(
+            judge(&object)
+                .expect_err("an object file")
+                .contains("of type 1")
+        );
     }
 
     #[test]

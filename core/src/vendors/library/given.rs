@@ -6,8 +6,8 @@ use std::fmt;
 use parking_lot::Mutex;
 
 use crate::error::Result;
-use crate::runtime::ranges::Ranges;
 use crate::runtime::Place;
+use crate::runtime::ranges::Ranges;
 
 use super::loaded::Library;
 

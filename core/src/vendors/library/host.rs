@@ -2,7 +2,7 @@
 
 use std::ffi::c_char;
 use std::ops::RangeInclusive;
-use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::text;

@@ -1,10 +1,10 @@
 //! Modules and kernels of a library.
 
-use std::ffi::{c_void, CStr};
+use std::ffi::{CStr, c_void};
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::runtime::launch::{Kernel, Module, ParameterType, Shape, TensorMap, MAX_PARAMETERS};
+use crate::runtime::launch::{Kernel, MAX_PARAMETERS, Module, ParameterType, Shape, TensorMap};
 
 use super::instance::Instance;
 use super::types::*;

@@ -1,6 +1,6 @@
 //! The table that a library returns, read no further than the library wrote it, and checked.
 
-use std::mem::{offset_of, size_of, MaybeUninit};
+use std::mem::{MaybeUninit, offset_of, size_of};
 use std::ops::RangeInclusive;
 
 use super::host::MAJORS;

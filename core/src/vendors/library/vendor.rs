@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::runtime::launch::{Kernel, Launcher, Module, ParameterType, Shape};
 use crate::runtime::sync::AtomicU64;
 use crate::runtime::{
-    DeviceProperties, Event, MemoryInfo, Place, Sharing, Stream, Vendor, ALIGNMENT,
+    ALIGNMENT, DeviceProperties, Event, MemoryInfo, Place, Sharing, Stream, Vendor,
 };
 
 use super::event::LibraryEvent;

@@ -3,7 +3,7 @@
 use flagos_core::vendors::library::*;
 
 use super::caller::{Caller, Value};
-use super::tensor::{assert_close, broadcast, Random};
+use super::tensor::{Random, assert_close, broadcast};
 
 const REAL: [i32; 4] = [
     FLAGOS_DTYPE_FLOAT32,

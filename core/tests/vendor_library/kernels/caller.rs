@@ -1,6 +1,6 @@
 //! A host that calls the chip's kernels.
 
-use std::ffi::{c_void, CStr, CString};
+use std::ffi::{CStr, CString, c_void};
 use std::mem::size_of as size_of_type;
 use std::ptr::{null, null_mut};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use flagos_core::runtime::{Stream, Vendor};
 use flagos_core::vendors::library::*;
 use parking_lot::Mutex;
 
-use super::tensor::{contiguous, decode, encode, size_of, Memory, Random, Tensor};
+use super::tensor::{Memory, Random, Tensor, contiguous, decode, encode, size_of};
 use crate::forms::{loaded, opened};
 
 /// A stream of the chip, and what a host needs to call kernels on it.

@@ -1,10 +1,10 @@
 //! Copies, casts, fills, and rows of an embedding.
 
-use flagos_core::vendors::library::*;
 use flagos_core::ErrorKind;
+use flagos_core::vendors::library::*;
 
 use super::caller::{Caller, Value};
-use super::tensor::{broadcast, float16, Random};
+use super::tensor::{Random, broadcast, float16};
 
 const CAST: [i32; 10] = [
     FLAGOS_DTYPE_UINT8,

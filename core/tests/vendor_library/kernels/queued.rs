@@ -1,11 +1,11 @@
 //! Kernels in the order of streams, from several threads, and the memory that they may touch.
 
-use std::sync::mpsc;
 use std::sync::Arc;
+use std::sync::mpsc;
 
+use flagos_core::ErrorKind;
 use flagos_core::runtime::launch_closure;
 use flagos_core::vendors::library::*;
-use flagos_core::ErrorKind;
 
 use super::caller::{Caller, Value};
 use super::tensor::Tensor;

@@ -3,7 +3,7 @@
 use flagos_core::vendors::library::*;
 
 use super::caller::{Caller, Value};
-use super::tensor::{assert_close, contiguous, indices, Random};
+use super::tensor::{Random, assert_close, contiguous, indices};
 
 /// For each index of the kept dimensions the values of the others, in order.
 fn groups(values: &[f64], sizes: &[i64], reduced: &[bool]) -> Vec<Vec<f64>> {

@@ -6,7 +6,7 @@
 // The functions keep the names of the vendor's documentation.
 #![allow(non_snake_case)]
 
-use std::ffi::{c_char, c_int, c_void, CStr};
+use std::ffi::{CStr, c_char, c_int, c_void};
 
 use flagos_core::runtime::HostFn;
 use flagos_vendor_kit::functions;

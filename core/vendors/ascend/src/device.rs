@@ -1,7 +1,7 @@
 //! A device and its default context, the one that torch_npu, HCCL and every user of `aclrtSetDevice` share.
 
 use std::collections::HashMap;
-use std::ffi::{c_void, CString};
+use std::ffi::{CString, c_void};
 use std::marker::PhantomData;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};

@@ -1,8 +1,8 @@
 //! The ACL runtime: opened and initialised once per process, and never used in a forked child.
 
 use std::ffi::c_int;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use libloading::os::unix::{Library, RTLD_LAZY};
 
@@ -10,7 +10,7 @@ use flagos_core::error::{Error, Result};
 use flagos_vendor_kit::driver_library;
 
 use super::api::{Api, REQUIRED, SUCCESS};
-use super::error::{check, REPEAT_INITIALIZE};
+use super::error::{REPEAT_INITIALIZE, check};
 
 /// The name by which the dynamic linker finds the runtime.
 pub(super) const SONAME: &str = "libascendcl.so";

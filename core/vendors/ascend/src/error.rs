@@ -171,8 +171,12 @@ fn hint(code: Code) -> &'static str {
             "there are about 2000 streams on a device, of which every graph takes some: use fewer streams and graphs, \
              and drop those that are not used"
         }
-        107_024 | 107_028 => "within a capture, streams and events of that capture alone wait for each other",
-        107_025 => "before a capture ends, its first stream waits for an event behind the work of every other one",
+        107_024 | 107_028 => {
+            "within a capture, streams and events of that capture alone wait for each other"
+        }
+        107_025 => {
+            "before a capture ends, its first stream waits for an event behind the work of every other one"
+        }
         107_030 | 107_031 | 107_036 | 507_903 => {
             "the capture is invalid, because of a call that a capture forbids: capture again without it"
         }
@@ -221,9 +225,11 @@ mod tests {
         );
         assert!(error.report().ends_with(text));
         let error = explain("aclInit", 100_001, None);
-        assert!(error
-            .to_string()
-            .starts_with("aclInit: ACL_ERROR_UNINITIALIZE (100001); "));
+        assert!(
+            error
+                .to_string()
+                .starts_with("aclInit: ACL_ERROR_UNINITIALIZE (100001); ")
+        );
     }
 
     #[test]

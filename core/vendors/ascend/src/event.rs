@@ -1,16 +1,16 @@
 //! Events of the ACL runtime.
 
 use std::any::Any;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use flagos_core::error::{Error, Result};
 use flagos_core::runtime::Event;
 
-use super::api::{Handle, EVENT_SYNC, EVENT_TIME_LINE, RECORD_COMPLETE, SUCCESS};
+use super::api::{EVENT_SYNC, EVENT_TIME_LINE, Handle, RECORD_COMPLETE, SUCCESS};
 use super::device::Device;
 use super::driver;
-use super::error::{acl, failed, TIMESTAMP_INVALID, TIMESTAMP_REVERSAL};
+use super::error::{TIMESTAMP_INVALID, TIMESTAMP_REVERSAL, acl, failed};
 
 /// An event of a device. Its handle may have served another event before, whose record is not this one's.
 pub(super) struct AscendEvent {

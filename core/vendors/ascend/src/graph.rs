@@ -5,18 +5,18 @@
 
 use std::any::Any;
 use std::ptr::null_mut;
-use std::sync::atomic::Ordering;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use parking_lot::Mutex;
 
 use flagos_core::error::{Error, ErrorKind, Result};
 use flagos_core::runtime::{Capture, CaptureMode, Graph};
 
-use super::api::{Code, Handle, CAPTURE_ACTIVE, CAPTURE_NONE};
-use super::captures::{Functions, CAPTURES};
+use super::api::{CAPTURE_ACTIVE, CAPTURE_NONE, Code, Handle};
+use super::captures::{CAPTURES, Functions};
 use super::device::{Device, Discarded};
-use super::error::{check, STREAM_NOT_CAPTURED};
+use super::error::{STREAM_NOT_CAPTURED, check};
 use super::event::take_handle;
 
 fn begun(device: &Device) {

@@ -40,7 +40,7 @@ use std::sync::{Arc, OnceLock};
 use flagos_core::descriptions::Description;
 use flagos_core::error::{Error, Result};
 use flagos_core::runtime::{
-    sync, DeviceProperties, Event, Exported, MemoryInfo, Sharing, Stream, Vendor,
+    DeviceProperties, Event, Exported, MemoryInfo, Sharing, Stream, Vendor, sync,
 };
 
 use self::device::{Device, Discarded};

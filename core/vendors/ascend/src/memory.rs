@@ -1,7 +1,7 @@
 //! Allocations: their alignment, and what is known of an address.
 
 use std::ffi::c_void;
-use std::ptr::{null_mut, NonNull};
+use std::ptr::{NonNull, null_mut};
 
 use flagos_core::error::Result;
 use flagos_vendor_kit::allocations::{Allocation, Allocations};
@@ -9,7 +9,7 @@ use flagos_vendor_kit::allocations::{Allocation, Allocations};
 pub(super) use flagos_core::runtime::Place;
 
 use super::api::{
-    Api, PointerAttributes, HUGE_FIRST, LOCATION_HOST, LOCATION_UNREGISTERED, SUCCESS,
+    Api, HUGE_FIRST, LOCATION_HOST, LOCATION_UNREGISTERED, PointerAttributes, SUCCESS,
 };
 use super::error::{acl, check};
 

@@ -4,7 +4,7 @@ use flagos_core::error::Result;
 use flagos_core::runtime::DeviceProperties;
 
 use super::api::{
-    Api, ATTRIBUTE_AI_CORES, ATTRIBUTE_MEMORY, CAPABILITY_AI_CORES, MEMORY_DDR, MEMORY_HBM, SUCCESS,
+    ATTRIBUTE_AI_CORES, ATTRIBUTE_MEMORY, Api, CAPABILITY_AI_CORES, MEMORY_DDR, MEMORY_HBM, SUCCESS,
 };
 use super::device::Device;
 use super::error::acl;

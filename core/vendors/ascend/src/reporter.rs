@@ -5,8 +5,8 @@
 //! the other.
 
 use std::ffi::c_void;
-use std::sync::mpsc::sync_channel;
 use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};

@@ -3,8 +3,8 @@
 //! A key is that of a whole allocation, and every process that has it may import. The process that imported closes before the
 //! one that exported frees: whoever sends keys has to see to that. Events of other processes are not here.
 
-use std::ffi::{c_char, c_void, CStr};
-use std::ptr::{null_mut, NonNull};
+use std::ffi::{CStr, c_char, c_void};
+use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 
 use flagos_core::error::{Error, Result};

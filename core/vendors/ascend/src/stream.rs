@@ -10,10 +10,10 @@ use flagos_core::error::{Error, ErrorKind, Result};
 use flagos_core::runtime::{Capture, CaptureMode, Event, Graph, HostFn, LibraryHandle, Stream};
 
 use super::api::kind::{DEVICE_TO_DEVICE, DEVICE_TO_HOST, HOST_TO_DEVICE};
-use super::api::{Api, Handle, CALLBACK_BLOCK, STREAM_COMPLETE, STREAM_FLAGS, SUCCESS};
+use super::api::{Api, CALLBACK_BLOCK, Handle, STREAM_COMPLETE, STREAM_FLAGS, SUCCESS};
 use super::captures::{self, refused};
 use super::device::{Device, Discarded, Entered};
-use super::error::{acl, failed, STREAM_CONTEXT};
+use super::error::{STREAM_CONTEXT, acl, failed};
 use super::event::AscendEvent;
 use super::graph::{self, AscendGraph};
 use super::memory::Place;

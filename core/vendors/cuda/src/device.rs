@@ -1,6 +1,6 @@
 //! A device and its primary context, the one that torch, CuPy and every user of the CUDA runtime share.
 
-use std::ffi::{c_int, c_void, CStr};
+use std::ffi::{CStr, c_int, c_void};
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 

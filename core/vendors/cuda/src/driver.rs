@@ -1,8 +1,8 @@
 //! CUDA's driver: opened and initialised once per process, and never used in a forked child.
 
 use std::ffi::c_int;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use flagos_core::error::{Error, Result};
 

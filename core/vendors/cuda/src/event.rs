@@ -1,8 +1,8 @@
 //! Events of CUDA.
 
 use std::any::Any;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use cudarc::driver::sys::{CUevent, CUevent_flags, CUresult};
 

@@ -3,7 +3,7 @@
 //! Functions of other libraries need the driver library, but no open device of the vendor.
 
 use std::collections::BTreeMap;
-use std::ffi::{c_uint, c_void, CStr};
+use std::ffi::{CStr, c_uint, c_void};
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 
 use flagos_core::error::{Error, Result};
 use flagos_core::runtime::launch::{
-    Kernel, Launcher, Module, ParameterType, Shape, MAX_PARAMETERS,
+    Kernel, Launcher, MAX_PARAMETERS, Module, ParameterType, Shape,
 };
 
 use super::api::{Api, Code, SUCCESS};

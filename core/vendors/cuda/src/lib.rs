@@ -37,7 +37,7 @@ use cudarc::driver::sys::CU_MEMHOSTALLOC_PORTABLE;
 use flagos_core::descriptions::Declared;
 use flagos_core::error::{Error, Result};
 use flagos_core::runtime::launch::{Launcher, Module};
-use flagos_core::runtime::{sync, DeviceProperties, Event, MemoryInfo, Stream, Vendor, ALIGNMENT};
+use flagos_core::runtime::{ALIGNMENT, DeviceProperties, Event, MemoryInfo, Stream, Vendor, sync};
 
 use self::device::{Device, Discarded};
 use self::error::cuda;

@@ -3,7 +3,7 @@
 //! CUDA, once initialised, is broken in every child forked afterwards. The management library does not
 //! initialise CUDA, and is shut down again after the question.
 
-use std::ffi::{c_char, c_int, c_uint, c_void, CStr};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
 use flagos_vendor_kit::driver_library;
 

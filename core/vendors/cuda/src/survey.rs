@@ -62,12 +62,12 @@ fn decide(machine: &Machine, visible: Option<&str>) -> Result<usize, String> {
         Err(Unlisted::Broken(error)) => {
             return Err(format!(
                 "the NVIDIA driver does not work: {error}; `nvidia-smi` must work first"
-            ))
+            ));
         }
         Err(Unlisted::NoAnswer(error)) if machine.device_files == 0 => {
             return Err(format!(
                 "no NVIDIA driver and no device file was found: {error}"
-            ))
+            ));
         }
         Err(Unlisted::NoAnswer(_)) => vec![""; machine.device_files],
     };
@@ -139,9 +139,17 @@ mod tests {
         for (machine, visible, says) in [
             (machine(no_answer(), 0), None, "no NVIDIA driver"),
             (machine(broken, 1), None, "version mismatch; `nvidia-smi`"),
-            (machine(listing(0), 0), None, "this machine has no NVIDIA device"),
+            (
+                machine(listing(0), 0),
+                None,
+                "this machine has no NVIDIA device",
+            ),
             (without_library, None, "libcuda.so.1: cannot open"),
-            (machine(old, 1), None, "speaks CUDA 10.2; install one for CUDA 11.0"),
+            (
+                machine(old, 1),
+                None,
+                "speaks CUDA 10.2; install one for CUDA 11.0",
+            ),
             (
                 machine(listing(2), 2),
                 Some(""),

@@ -9,7 +9,7 @@ use cudarc::driver::sys::{
 };
 
 use flagos_core::error::{Error, Result};
-use flagos_core::runtime::launch::{TensorMap, MAX_RANK, TENSOR_MAP_BYTES};
+use flagos_core::runtime::launch::{MAX_RANK, TENSOR_MAP_BYTES, TensorMap};
 
 use super::api::{Api, Code, SUCCESS};
 use super::error::failed;

@@ -7,7 +7,7 @@ use flagos_core::vendors::library::*;
 use flagos_core::{Error, Result};
 use flagos_vendor_kit::export::{stream_of, vendor_of};
 
-use crate::layout::{decline, View};
+use crate::layout::{View, decline};
 
 fn wrong<T>(message: impl Into<String>) -> Result<T> {
     Err(Error::invalid_argument("run", message))

@@ -3,12 +3,12 @@
 use std::ffi::CString;
 use std::sync::OnceLock;
 
-use flagos_core::runtime::launch::{Kernel, ParameterType, Shape};
 use flagos_core::runtime::Vendor;
+use flagos_core::runtime::launch::{Kernel, ParameterType, Shape};
 use flagos_core::{Error, Result};
 
 use crate::layout::DIMS;
-use crate::ptx::{module, Elementwise, ELEMENTWISE, MM, THREADS};
+use crate::ptx::{ELEMENTWISE, Elementwise, MM, THREADS, module};
 
 /// The most devices of CUDA that a process has.
 const DEVICES: usize = 64;

@@ -6,9 +6,9 @@ use flagos_core::runtime::launch::Kernel;
 use flagos_core::{Error, Result};
 
 use crate::call::{Call, Operand};
-use crate::layout::{decline, Loop};
+use crate::layout::{Loop, decline};
 use crate::loaded::Loaded;
-use crate::ptx::{Elementwise, ELEMENTWISE, THREADS};
+use crate::ptx::{ELEMENTWISE, Elementwise, THREADS};
 
 /// An operator of torch with a kernel.
 pub struct Operator {
@@ -109,8 +109,11 @@ fn elementwise(
 /// `mm(self, mat2)`.
 fn mm(call: &Call<'_>) -> Result<()> {
     let tensors = [call.output()?, call.tensor(0)?, call.tensor(1)?];
-    let [([rows, columns], _), ([a_rows, length], _), ([b_rows, b_columns], _)] =
-        tensors.map(|tensor| tensor.view())
+    let [
+        ([rows, columns], _),
+        ([a_rows, length], _),
+        ([b_rows, b_columns], _),
+    ] = tensors.map(|tensor| tensor.view())
     else {
         return decline("a factor is no matrix");
     };

@@ -1,18 +1,18 @@
 //! The table of the kernels.
 
-use std::ffi::{c_char, CStr};
+use std::ffi::{CStr, c_char};
 use std::mem::size_of;
 use std::ptr::null;
 
-use flagos_core::vendors::library::{
-    FlagosKernel, FlagosKernelCall, FlagosKernels, FLAGOS_KERNELS_MAJOR, FLAGOS_KERNELS_MINOR,
-};
 use flagos_core::Error;
+use flagos_core::vendors::library::{
+    FLAGOS_KERNELS_MAJOR, FLAGOS_KERNELS_MINOR, FlagosKernel, FlagosKernelCall, FlagosKernels,
+};
 use flagos_vendor_kit::export::Export;
 use flagos_vendor_kit::export::{last_error, status};
 
 use crate::call::Call;
-use crate::operators::{Operator, OPERATORS};
+use crate::operators::{OPERATORS, Operator};
 use crate::vendor::Cudalib;
 
 /// A value that is shared by all threads, and not written.

@@ -3,12 +3,12 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, LazyLock};
 
+use flagos_core::Result;
 use flagos_core::runtime::Vendor;
 use flagos_core::vendors::library::{
     FLAGOS_VENDOR_EXTERNAL_STREAMS, FLAGOS_VENDOR_LAUNCHES, FLAGOS_VENDOR_NATIVE_HANDLES,
 };
 use flagos_core::vendors::{Description, Serving, Settings};
-use flagos_core::Result;
 use flagos_cuda::ENTRY;
 use flagos_vendor_kit::export::Export;
 

@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 
 use flagos_core::error::{Error, Result};
 use flagos_core::runtime::ranges::Ranges;
-use flagos_core::runtime::{Place, ALIGNMENT};
+use flagos_core::runtime::{ALIGNMENT, Place};
 
 /// An allocation of the library.
 #[derive(Debug, Clone, Copy)]

@@ -10,11 +10,11 @@ use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use flagos_core::Result;
 use flagos_core::runtime::{Stream, Vendor};
 use flagos_core::vendors::library::{self, Library};
 use flagos_core::vendors::{BuiltIn, Description, Settings};
-use flagos_core::Result;
-use flagos_vendor_kit::conformance::{Pinned, CHECKS};
+use flagos_vendor_kit::conformance::{CHECKS, Pinned};
 
 /// The vendor that a program is about.
 pub enum Tested {

@@ -1,8 +1,8 @@
 //! MACA's runtime: opened once per process, and never used in a child that was forked after it was initialised.
 
-use std::ffi::{c_char, c_int, CStr};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::ffi::{CStr, c_char, c_int};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use libloading::os::unix::{Library, RTLD_LAZY};
 

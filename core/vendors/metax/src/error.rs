@@ -177,9 +177,11 @@ mod tests {
     fn a_lost_device_is_said_to_be_lost() {
         let says = |code| hint(code).contains("restart the process");
         assert!(LOST.iter().all(|code| says(*code)));
-        assert!(![1, 2, 400, 600, 801, 901, 10_018]
-            .iter()
-            .any(|code| says(*code)));
+        assert!(
+            ![1, 2, 400, 600, 801, 901, 10_018]
+                .iter()
+                .any(|code| says(*code))
+        );
         assert_eq!(lost_names().count(), LOST.len(), "each has a name");
     }
 

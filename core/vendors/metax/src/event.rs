@@ -2,13 +2,13 @@
 
 use std::any::Any;
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use flagos_core::error::{Error, Result};
 use flagos_core::runtime::Event;
 
-use super::api::{Handle, EVENT_DEFAULT, EVENT_DISABLE_TIMING, NOT_READY, SUCCESS};
+use super::api::{EVENT_DEFAULT, EVENT_DISABLE_TIMING, Handle, NOT_READY, SUCCESS};
 use super::device::{Device, Discarded};
 use super::error::{failed, mc};
 

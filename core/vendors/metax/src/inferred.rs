@@ -3,7 +3,7 @@
 //! known does the same. Each is tried out here, which `flagos vendor check metax` does first, in a process of its own.
 
 use std::ffi::c_void;
-use std::ptr::{null_mut, NonNull};
+use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 
 use flagos_core::error::{Error, ErrorKind};
@@ -11,11 +11,11 @@ use flagos_core::runtime::Vendor as _;
 use flagos_vendor_kit::export::Declaration;
 
 use super::api::{
-    attribute, kind, Api, Handle, IpcHandle, EVENT_DEFAULT, EVENT_DISABLE_TIMING,
-    POINTER_DEVICE_ADDRESS, STREAM_NON_BLOCKING, SUCCESS, WAVE,
+    Api, EVENT_DEFAULT, EVENT_DISABLE_TIMING, Handle, IpcHandle, POINTER_DEVICE_ADDRESS,
+    STREAM_NON_BLOCKING, SUCCESS, WAVE, attribute, kind,
 };
 use super::device::Device;
-use super::error::{mc, newer, INVALID_VALUE};
+use super::error::{INVALID_VALUE, mc, newer};
 use super::properties::{attribute as ask, name};
 use super::vendor::MetaxVendor;
 
@@ -167,7 +167,9 @@ fn attributes(on: &Try<'_>) -> Shown {
         let value = ask(on.api, number, on.device.raw())?;
         ensure(
             plausible.contains(&value),
-            format!("attribute {number} ({what}) is {value}, and {plausible:?} is expected: the numbering differs"),
+            format!(
+                "attribute {number} ({what}) is {value}, and {plausible:?} is expected: the numbering differs"
+            ),
         )?;
         shown.push(format!("{what} {value}"));
     }

@@ -2,20 +2,20 @@
 //!
 //! The runtime tells nothing of a function's parameters, so that their number is the caller's promise.
 
-use std::ffi::{c_uint, c_void, CStr};
+use std::ffi::{CStr, c_uint, c_void};
 use std::mem::MaybeUninit;
 use std::ptr::null_mut;
 use std::sync::Arc;
 
 use flagos_core::error::{Error, Result};
 use flagos_core::runtime::launch::{
-    Kernel, Launcher, Module, ParameterType, Shape, MAX_PARAMETERS,
+    Kernel, Launcher, MAX_PARAMETERS, Module, ParameterType, Shape,
 };
 
 use super::api::{Api, Handle, POINTER_DEVICE_ADDRESS, SUCCESS};
 use super::device::{Device, Discarded};
 use super::driver;
-use super::error::{failed, mc, missing, INVALID_VALUE, NOT_FOUND};
+use super::error::{INVALID_VALUE, NOT_FOUND, failed, mc, missing};
 
 /// The launcher of functions that other libraries loaded.
 pub(super) static LAUNCHER: MetaxLauncher = MetaxLauncher;

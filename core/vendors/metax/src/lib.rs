@@ -34,8 +34,8 @@ use std::sync::Arc;
 
 use flagos_core::descriptions::Description;
 use flagos_core::error::{Error, Result};
-use flagos_core::runtime::sync::AtomicU64;
 use flagos_core::runtime::Vendor;
+use flagos_core::runtime::sync::AtomicU64;
 use flagos_core::vendors::library::{
     FLAGOS_VENDOR_EXTERNAL_STREAMS, FLAGOS_VENDOR_LAUNCHES, FLAGOS_VENDOR_NATIVE_HANDLES,
     FLAGOS_VENDOR_SEES_CAPTURES, FLAGOS_VENDOR_SHARES,

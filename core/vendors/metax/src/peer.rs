@@ -9,7 +9,7 @@ use flagos_core::error::Result;
 
 use super::api::SUCCESS;
 use super::device::Device;
-use super::error::{failed, mc, PEER_ALREADY};
+use super::error::{PEER_ALREADY, failed, mc};
 
 /// Lets `device`, which is current, access memory of `other`. Where access is impossible copies still work, only slower.
 pub(super) fn arrange(device: &Device, other: usize) {

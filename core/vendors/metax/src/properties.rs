@@ -1,11 +1,11 @@
 //! The properties of a device.
 
-use std::ffi::{c_int, CStr};
+use std::ffi::{CStr, c_int};
 
 use flagos_core::error::Result;
 use flagos_core::runtime::DeviceProperties;
 
-use super::api::{attribute, Api};
+use super::api::{Api, attribute};
 use super::device::Device;
 use super::error::{mc, newer};
 

@@ -3,9 +3,9 @@
 //! A key is the handle of a whole allocation, as hexadecimal digits. The process that imported closes before the one that
 //! exported frees: whoever sends keys has to see to that.
 
-use std::ffi::{c_uint, c_void, CStr};
+use std::ffi::{CStr, c_uint, c_void};
 use std::fmt::Write as _;
-use std::ptr::{null_mut, NonNull};
+use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 
 use flagos_core::error::{Error, Result};
@@ -14,7 +14,7 @@ use flagos_core::runtime::Place;
 use flagos_vendor_kit::allocations::Allocation;
 use flagos_vendor_kit::imports::Imports;
 
-use super::api::{Api, Code, IpcHandle, IPC_LAZY_PEER_ACCESS, SONAME};
+use super::api::{Api, Code, IPC_LAZY_PEER_ACCESS, IpcHandle, SONAME};
 use super::device::Device;
 use super::error::{check, mc};
 

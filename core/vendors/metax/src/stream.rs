@@ -9,7 +9,7 @@ use flagos_core::runtime::Place;
 use flagos_core::runtime::{Capture, Event, HostFn, Stream};
 use flagos_vendor_kit::stream_work::{self, Call};
 
-use super::api::{kind, Api, Handle, NOT_READY, STREAM_NON_BLOCKING, SUCCESS};
+use super::api::{Api, Handle, NOT_READY, STREAM_NON_BLOCKING, SUCCESS, kind};
 use super::device::{Device, Discarded};
 use super::error::{failed, mc, newer};
 use super::event::MetaxEvent;

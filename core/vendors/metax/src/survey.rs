@@ -153,7 +153,9 @@ mod tests {
             device_file: true,
             ..nothing.clone()
         };
-        assert!(decide(&without_library).is_err_and(|reason| reason.starts_with("libmcruntime.so")));
+        assert!(
+            decide(&without_library).is_err_and(|reason| reason.starts_with("libmcruntime.so"))
+        );
         let without_device = Machine {
             library: Ok(()),
             ..nothing

@@ -1,14 +1,14 @@
 //! The vendor: its devices, and the calls that concern one of them.
 
 use std::ffi::c_void;
-use std::ptr::{null_mut, NonNull};
+use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 
 use flagos_core::error::{Error, Result};
-use flagos_core::runtime::launch::{Launcher, Module};
 use flagos_core::runtime::Place;
+use flagos_core::runtime::launch::{Launcher, Module};
 use flagos_core::runtime::{
-    sync, DeviceProperties, Event, Exported, MemoryInfo, Sharing, Stream, Vendor,
+    DeviceProperties, Event, Exported, MemoryInfo, Sharing, Stream, Vendor, sync,
 };
 use flagos_vendor_kit::allocations::Allocations;
 use flagos_vendor_kit::imports::Imports;
@@ -18,7 +18,7 @@ use super::api::HOST_DEFAULT;
 use super::device::{Device, Discarded};
 use super::error::mc;
 use super::event::MetaxEvent;
-use super::kernel::{MetaxModule, LAUNCHER};
+use super::kernel::{LAUNCHER, MetaxModule};
 use super::stream::MetaxStream;
 use super::{description, driver, properties, shared, visible};
 

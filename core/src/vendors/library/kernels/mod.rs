@@ -2,7 +2,7 @@
 
 mod types;
 
-use std::ffi::{c_char, CStr};
+use std::ffi::{CStr, c_char};
 use std::mem::{offset_of, size_of};
 use std::ops::RangeInclusive;
 

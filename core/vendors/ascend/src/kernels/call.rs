@@ -17,7 +17,7 @@ use super::functions::Function;
 use super::launch::{self, Arg};
 use super::library::Library;
 use super::objects::Number;
-use super::view::{decline, View};
+use super::view::{View, decline};
 
 /// A call of an operator.
 pub(super) struct Call<'c>(Context<'c>);
@@ -114,7 +114,7 @@ impl Tensor<'_> {
                     Number::Complex(real, imaginary)
                 }
                 dtype @ (DType::U64 | DType::C32) => {
-                    return decline(format!("a number of {dtype} in host memory"))
+                    return decline(format!("a number of {dtype} in host memory"));
                 }
             })
         }

@@ -19,10 +19,10 @@ use super::cache::{Kept, Signature};
 use super::context::Context;
 use super::functions::{Function, Parameter, Phases, Type};
 use super::library::Library;
-use super::objects::{text, Number, Object, Raw, Text};
+use super::objects::{Number, Object, Raw, Text, text};
 use super::prepared::{Placed, Prepared};
 use super::stub::Words;
-use super::view::{decline, View};
+use super::view::{View, decline};
 
 /// An argument of a function.
 #[derive(Debug, Clone, Copy)]

@@ -1,7 +1,7 @@
 //! The libraries of operators, as a process uses them.
 
-use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 
 use flagos_core::error::Result;
 

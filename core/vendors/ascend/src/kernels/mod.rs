@@ -18,7 +18,7 @@ mod stub;
 mod view;
 
 use std::collections::HashMap;
-use std::ffi::{c_char, CStr};
+use std::ffi::{CStr, c_char};
 use std::mem::size_of;
 use std::ptr::null;
 use std::sync::OnceLock;

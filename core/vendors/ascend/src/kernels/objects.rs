@@ -1,6 +1,6 @@
 //! The objects in which CANN's operators take their arguments, from `libnnopbase`.
 
-use std::ffi::{c_void, CStr};
+use std::ffi::{CStr, c_void};
 
 use flagos_core::error::{Error, Result};
 use flagos_vendor_kit::driver_library;

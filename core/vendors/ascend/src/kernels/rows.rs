@@ -28,10 +28,10 @@ use flagos_core::error::Result;
 
 use super::call::{Call, Tensor, Value};
 use super::dtype::{Category, DType};
-use super::functions::{function, Function, Type};
-use super::launch::{launch, Arg};
+use super::functions::{Function, Type, function};
+use super::launch::{Arg, launch};
 use super::objects::Number;
-use super::view::{decline, View};
+use super::view::{View, decline};
 
 const TABLE: &str = include_str!("rows.txt");
 
@@ -723,7 +723,7 @@ fn value_argument<'c>(
             return decline(format!(
                 "an argument of CANN's type {parameter:?} cannot be {}",
                 kind(&value)
-            ))
+            ));
         }
     })
 }

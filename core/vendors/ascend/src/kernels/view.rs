@@ -31,7 +31,7 @@ impl Dims {
                 return decline(format!(
                     "a tensor has {} dimensions, and CANN takes {MOST_DIMS}",
                     numbers.len()
-                ))
+                ));
             }
         }
         Ok(dims)

@@ -1,7 +1,7 @@
 //! Graphs of the vendor `ascend` alone.
 
-use flagos_core::runtime::{CaptureMode, Stream};
 use flagos_core::ErrorKind;
+use flagos_core::runtime::{CaptureMode, Stream};
 use flagos_vendor_kit::conformance::Pinned;
 
 use crate::{bytes, copy, fill, open};

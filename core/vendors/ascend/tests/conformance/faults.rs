@@ -1,14 +1,14 @@
 //! What the vendor makes of failures, which the simulated runtime has on request: `simulated` runs each test in a process
 //! with the settings that it needs.
 
-use std::ffi::{c_int, CString};
+use std::ffi::{CString, c_int};
 use std::sync::Arc;
 
 use flagos_core::runtime::{CaptureMode, Runtime, StreamGraph};
 use flagos_core::{Error, ErrorKind, Result};
 use flagos_vendor_kit::conformance::Pinned;
 
-use crate::{copy, open, TESTED};
+use crate::{TESTED, copy, open};
 
 fn runtime() -> Runtime {
     let vendor = TESTED.open_again();

@@ -16,7 +16,7 @@ mod streams;
 #[path = "../../../kit/testing/mod.rs"]
 mod support;
 
-use support::{bytes, copy, failures, fill, say, Opened, Tested};
+use support::{Opened, Tested, bytes, copy, failures, fill, say};
 
 const TESTED: Tested = Tested::Library {
     name: "ascend",

@@ -20,7 +20,7 @@ mod inside {
     use flagos_core::ErrorKind;
 
     use crate::support::in_child;
-    use crate::{open, TESTED};
+    use crate::{TESTED, open};
 
     #[test]
     #[ignore = "run in a process of its own"]

@@ -212,7 +212,6 @@ fn a_function_that_is_missing_is_named() {
         .output()
         .expect("it runs");
     let errors = String::from_utf8_lossy(&output.stderr);
-    let said =
-        "skipped: probe: libascendcl.so has no aclrtMallocHost, aclrtStreamQuery, and its ACL is 1.";
+    let said = "skipped: probe: libascendcl.so has no aclrtMallocHost, aclrtStreamQuery, and its ACL is 1.";
     assert!(errors.contains(said), "{errors}");
 }

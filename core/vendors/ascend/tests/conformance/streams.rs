@@ -1,11 +1,11 @@
 //! Streams, events and functions of the host.
 
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use flagos_core::runtime::launch_closure;
 use flagos_core::ErrorKind;
+use flagos_core::runtime::launch_closure;
 use flagos_vendor_kit::conformance::Gate;
 
 use crate::open;

@@ -3,7 +3,7 @@
 use std::ptr::null_mut;
 
 use crate::driver::driver;
-use crate::{open, pattern, same, Memory};
+use crate::{Memory, open, pattern, same};
 
 const NBYTES: usize = 4096;
 

@@ -1,6 +1,6 @@
 //! A few functions of the driver, by which tests act as other users of CUDA.
 
-use std::ffi::{c_int, c_uint, c_void, CStr};
+use std::ffi::{CStr, c_int, c_uint, c_void};
 use std::ptr::null_mut;
 use std::sync::OnceLock;
 

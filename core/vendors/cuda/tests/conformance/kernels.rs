@@ -1,13 +1,13 @@
 //! The vendor as a library with kernels of its own: what they compute, beside the same on the host.
 
-use std::ffi::{c_void, CStr};
+use std::ffi::{CStr, c_void};
 use std::ptr::{null, null_mut};
 use std::sync::Arc;
 
 use flagos_core::runtime::{LibraryHandle, Stream, Vendor};
 use flagos_core::vendors::library::*;
 
-use crate::{there_is_a_device, turn, Memory};
+use crate::{Memory, there_is_a_device, turn};
 
 /// The library, its opened vendor, and a stream.
 struct Opened {

@@ -3,17 +3,17 @@
 //! The kernel `report` writes its launch to the address in its first parameter: grid, block, dynamic shared
 //! memory and its other parameters, each as 8 bytes.
 
-use std::ffi::{c_int, c_uint, CStr};
+use std::ffi::{CStr, c_int, c_uint};
 use std::ptr::{null, null_mut};
 
+use flagos_core::ErrorKind;
 use flagos_core::abi;
 use flagos_core::kernels::{Launch, LaunchSpec, Parameter};
-use flagos_core::runtime::launch::{ParameterType, Shape, TensorMap};
 use flagos_core::runtime::Vendor;
-use flagos_core::ErrorKind;
+use flagos_core::runtime::launch::{ParameterType, Shape, TensorMap};
 
 use crate::driver::driver;
-use crate::{open, open_exported, Memory};
+use crate::{Memory, open, open_exported};
 use flagos_vendor_kit::conformance::Pinned;
 
 const REPORT: &CStr = c"

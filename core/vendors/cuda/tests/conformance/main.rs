@@ -23,7 +23,7 @@ use flagos_core::runtime::Vendor;
 use flagos_core::vendors::library::{self, Library};
 use flagos_cuda as cuda;
 
-use support::{copy, failures, pattern, same, say, turn, Memory, Opened, Tested};
+use support::{Memory, Opened, Tested, copy, failures, pattern, same, say, turn};
 
 const TESTED: Tested = Tested::Linked(&cuda::ENTRY);
 

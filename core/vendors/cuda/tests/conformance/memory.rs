@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use flagos_core::runtime::{Runtime, Vendor};
 use flagos_core::ErrorKind;
+use flagos_core::runtime::{Runtime, Vendor};
 
-use crate::{open, pattern, same, Memory};
+use crate::{Memory, open, pattern, same};
 
 fn round_trip(vendor: &dyn Vendor) {
     const NBYTES: usize = 1 << 20;

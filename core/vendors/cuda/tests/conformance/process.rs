@@ -35,12 +35,12 @@ mod inside {
     use std::ptr::null_mut;
     use std::sync::atomic::{AtomicU64, Ordering};
 
-    use flagos_core::abi;
     use flagos_core::ErrorKind;
+    use flagos_core::abi;
 
     use crate::driver::driver;
     use crate::support::in_child;
-    use crate::{open, pattern, same, TESTED};
+    use crate::{TESTED, open, pattern, same};
     use flagos_vendor_kit::conformance::Pinned;
 
     #[test]

@@ -4,10 +4,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use flagos_core::runtime::launch_closure;
 use flagos_core::ErrorKind;
+use flagos_core::runtime::launch_closure;
 
-use crate::{copy, open, pattern, same, Memory};
+use crate::{Memory, copy, open, pattern, same};
 use flagos_vendor_kit::conformance::Gate;
 
 const LARGE: usize = 64 << 20;

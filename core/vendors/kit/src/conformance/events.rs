@@ -1,13 +1,13 @@
 //! Events, and waits for them.
 
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
-use flagos_core::runtime::{launch_closure, Stream, Vendor};
+use flagos_core::runtime::{Stream, Vendor, launch_closure};
 use flagos_core::{ErrorKind, Result};
 
-use super::probes::{ensure, good, Flag, Gate, Outcome};
+use super::probes::{Flag, Gate, Outcome, ensure, good};
 
 pub(super) fn event_follows_its_stream(vendor: &dyn Vendor, _: Duration) -> Outcome {
     let stream = good("stream", vendor.stream(0, 0))?;

@@ -3,11 +3,11 @@
 use std::ptr::NonNull;
 use std::time::Duration;
 
+use flagos_core::Result;
 use flagos_core::error::ErrorKind;
 use flagos_core::runtime::{CaptureMode, Graph, Stream, Vendor};
-use flagos_core::Result;
 
-use super::probes::{copy, ensure, good, Gate, Outcome, Pinned};
+use super::probes::{Gate, Outcome, Pinned, copy, ensure, good};
 
 /// Device memory of two bytes, and pinned memory of two: the first holds what goes in, the second what comes out.
 struct Bytes<'v> {

@@ -4,10 +4,10 @@ use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use flagos_core::runtime::{Vendor, ALIGNMENT};
 use flagos_core::ErrorKind;
+use flagos_core::runtime::{ALIGNMENT, Vendor};
 
-use super::probes::{copy, ensure, good, Outcome, Pinned};
+use super::probes::{Outcome, Pinned, copy, ensure, good};
 
 pub(super) fn devices_are_described(vendor: &dyn Vendor, _: Duration) -> Outcome {
     let count = vendor.device_count();

@@ -9,7 +9,7 @@ mod memory;
 mod probes;
 mod streams;
 
-use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use flagos_core::error::panic_text;
@@ -112,7 +112,13 @@ pub const CHECKS: &[Check] = &[
     Check {
         name: "pending-is-exact",
         proves: "with HOST_COMPUTES every item is counted until it has finished; without it nothing is counted",
-        functions: &["open", "stream_copy", "stream_host_function", "event_record", "event_wait"],
+        functions: &[
+            "open",
+            "stream_copy",
+            "stream_host_function",
+            "event_record",
+            "event_wait",
+        ],
         run: streams::pending_is_exact,
     },
     Check {
@@ -154,19 +160,35 @@ pub const CHECKS: &[Check] = &[
     Check {
         name: "captured-work-is-replayed",
         proves: "with CAPTURES, work queued during a capture runs at each replay, and not before; without it nothing",
-        functions: &["capture_begin", "capture_status", "capture_end", "graph_launch"],
+        functions: &[
+            "capture_begin",
+            "capture_status",
+            "capture_end",
+            "graph_launch",
+        ],
         run: graphs::captured_work_is_replayed,
     },
     Check {
         name: "streams-join-a-capture",
         proves: "with CAPTURES, streams join by events, and a capture that they do not leave fails and leaves them usable",
-        functions: &["capture_end", "capture_status", "event_record", "event_wait"],
+        functions: &[
+            "capture_end",
+            "capture_status",
+            "event_record",
+            "event_wait",
+        ],
         run: graphs::streams_join_a_capture,
     },
     Check {
         name: "a-capture-refuses-waits",
         proves: "with CAPTURES, what a capture forbids fails with UNSUPPORTED, and the capture goes on",
-        functions: &["stream_sync", "event_sync", "device_sync", "stream_copy", "stream_host_function"],
+        functions: &[
+            "stream_sync",
+            "event_sync",
+            "device_sync",
+            "stream_copy",
+            "stream_host_function",
+        ],
         run: graphs::a_capture_refuses_waits,
     },
     Check {

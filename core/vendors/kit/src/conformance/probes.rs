@@ -1,12 +1,12 @@
 //! How checks hold up a stream, watch it, and look at its memory.
 
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 
-use flagos_core::runtime::sync::{Condvar, Mutex};
-use flagos_core::runtime::{launch_closure, Stream, Vendor};
 use flagos_core::Result;
+use flagos_core::runtime::sync::{Condvar, Mutex};
+use flagos_core::runtime::{Stream, Vendor, launch_closure};
 
 /// The outcome of a check, or of a step of it: what is wrong, in words.
 pub type Outcome = std::result::Result<(), String>;
@@ -41,8 +41,8 @@ impl Gate {
 
     /// Lets the work end.
     pub fn open(&self) {
-        *self.0 .0.lock() = true;
-        self.0 .1.notify_all();
+        *self.0.0.lock() = true;
+        self.0.1.notify_all();
     }
 }
 

@@ -1,14 +1,14 @@
 //! Streams and the work on them.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use flagos_core::runtime::sync::Mutex;
-use flagos_core::runtime::{launch_closure, Stream, Vendor};
 use flagos_core::Result;
+use flagos_core::runtime::sync::Mutex;
+use flagos_core::runtime::{Stream, Vendor, launch_closure};
 
-use super::probes::{ensure, good, Flag, Gate, Outcome};
+use super::probes::{Flag, Gate, Outcome, ensure, good};
 
 pub(super) fn default_stream_is_one(vendor: &dyn Vendor, _: Duration) -> Outcome {
     let [a, b] = [vendor.default_stream(0), vendor.default_stream(0)];

@@ -1,6 +1,6 @@
 //! What a vendor takes for granted of a library beneath it, as the table has it.
 
-use std::ffi::{c_char, CString, NulError};
+use std::ffi::{CString, NulError, c_char};
 use std::ptr::null;
 
 use flagos_core::error::panic_text;

@@ -1,6 +1,6 @@
 //! A description in the form of C.
 
-use std::ffi::{c_char, CString, NulError};
+use std::ffi::{CString, NulError, c_char};
 use std::mem::size_of;
 use std::ptr::null;
 

@@ -1,8 +1,8 @@
 //! The entry function of an exported vendor.
 
-use std::ffi::{c_char, CStr};
+use std::ffi::{CStr, c_char};
 use std::mem::{offset_of, size_of};
-use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::null;
 use std::sync::OnceLock;
 

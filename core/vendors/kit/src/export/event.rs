@@ -1,6 +1,6 @@
 //! The functions of the table for events.
 
-use super::handle::{device, EventHandle, Instance, StreamHandle};
+use super::handle::{EventHandle, Instance, StreamHandle, device};
 use super::outcome::{give, status};
 use flagos_core::vendors::library::*;
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use flagos_core::descriptions::Description;
 use flagos_core::error::Result;
-use flagos_core::runtime::sync::AtomicU64;
 use flagos_core::runtime::Vendor;
+use flagos_core::runtime::sync::AtomicU64;
 
 /// Something that a vendor takes for granted of its library on little evidence, and how it is tried out.
 #[derive(Debug)]

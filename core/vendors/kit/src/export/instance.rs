@@ -3,12 +3,12 @@
 use std::ffi::{c_char, c_void};
 use std::ptr::NonNull;
 
-use flagos_core::error::{panic_text, Error, Result};
-use flagos_core::runtime::sync::number_at;
+use flagos_core::error::{Error, Result, panic_text};
 use flagos_core::runtime::DeviceProperties;
+use flagos_core::runtime::sync::number_at;
 
 use super::exported::Export;
-use super::handle::{device, Instance};
+use super::handle::{Instance, device};
 use super::outcome::{answer, give, refused, status};
 use flagos_core::vendors::library::*;
 

@@ -1,13 +1,13 @@
 //! The functions of the table that launch kernels.
 
-use std::ffi::{c_char, c_void, CStr};
+use std::ffi::{CStr, c_char, c_void};
 
 use flagos_core::error::{Error, Result};
 use flagos_core::runtime::launch::{
-    ParameterType, Shape, TensorMap, MAX_PARAMETERS, TENSOR_MAP_BYTES,
+    MAX_PARAMETERS, ParameterType, Shape, TENSOR_MAP_BYTES, TensorMap,
 };
 
-use super::handle::{device, Instance, KernelHandle, ModuleHandle};
+use super::handle::{Instance, KernelHandle, ModuleHandle, device};
 use super::outcome::{give, status};
 use flagos_core::vendors::library::*;
 

@@ -1,7 +1,7 @@
 //! What the library reports through `tracing`, as lines of the host's log.
 
 use std::cell::Cell;
-use std::ffi::{c_char, CString};
+use std::ffi::{CString, c_char};
 use std::fmt::{Debug, Write as _};
 use std::mem::{offset_of, size_of};
 

@@ -1,11 +1,11 @@
 //! Outcomes as statuses, with the text of the last failure.
 
 use std::cell::RefCell;
-use std::ffi::{c_char, CString};
-use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::ffi::{CString, c_char};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use flagos_core::descriptions::Description;
-use flagos_core::error::{panic_text, Error, ErrorKind, Result};
+use flagos_core::error::{Error, ErrorKind, Result, panic_text};
 
 use flagos_core::vendors::library::*;
 

@@ -1,11 +1,11 @@
 //! The functions of the table by which processes share memory.
 
-use std::ffi::{c_char, c_void, CStr};
+use std::ffi::{CStr, c_char, c_void};
 
 use flagos_core::error::{Error, Result};
 use flagos_core::vendors::library::*;
 
-use super::handle::{device, Instance};
+use super::handle::{Instance, device};
 use super::instance::given;
 use super::outcome::{give, status};
 

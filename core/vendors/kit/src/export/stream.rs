@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use flagos_core::error::{Error, Result};
 use flagos_core::runtime::Stream;
 
-use super::handle::{device, Instance, StreamHandle};
+use super::handle::{Instance, StreamHandle, device};
 use super::outcome::{answer, give, status};
 use flagos_core::vendors::library::*;
 

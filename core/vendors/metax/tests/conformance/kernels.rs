@@ -2,10 +2,10 @@
 
 use std::ffi::CStr;
 
-use flagos_core::runtime::launch::{ParameterType, Shape};
 use flagos_core::ErrorKind;
+use flagos_core::runtime::launch::{ParameterType, Shape};
 
-use crate::{copy, open, pattern, Memory};
+use crate::{Memory, copy, open, pattern};
 
 /// A program with the kernels `axpy(float* y, const float* x, float a, int n)` and `stop()`, which fails: of the simulated
 /// runtime, and for a library that forwards to NVIDIA's, which takes PTX.

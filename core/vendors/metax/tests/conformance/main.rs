@@ -19,7 +19,7 @@ mod streams;
 #[path = "../../../kit/testing/mod.rs"]
 mod support;
 
-use support::{copy, failures, pattern, same, say, turn, Memory, Opened, Tested};
+use support::{Memory, Opened, Tested, copy, failures, pattern, same, say, turn};
 
 const TESTED: Tested = Tested::Library {
     name: "metax",

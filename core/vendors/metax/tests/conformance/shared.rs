@@ -3,10 +3,10 @@
 use std::process::Command;
 use std::ptr::NonNull;
 
-use flagos_core::runtime::Vendor;
 use flagos_core::ErrorKind;
+use flagos_core::runtime::Vendor;
 
-use crate::{copy, open, pattern, same, Memory};
+use crate::{Memory, copy, open, pattern, same};
 
 const NBYTES: usize = 2 << 20;
 const KEY: &str = "FLAGOS_TEST_KEY";

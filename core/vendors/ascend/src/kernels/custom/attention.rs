@@ -10,7 +10,7 @@ use super::super::call::Call;
 use super::super::dtype::DType;
 use super::super::launch::Arg;
 use super::super::objects::Number;
-use super::super::view::{decline, View};
+use super::super::view::{View, decline};
 use super::elementwise::ONE;
 use super::operator::operators;
 

@@ -7,7 +7,7 @@ use super::super::dtype::{Category, DType};
 use super::super::launch::Arg;
 use super::super::objects::Number;
 use super::super::rows::Promotion;
-use super::super::view::{decline, dense, View};
+use super::super::view::{View, decline, dense};
 use super::operator::operators;
 
 operators! {

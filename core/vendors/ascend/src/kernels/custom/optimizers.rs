@@ -6,7 +6,7 @@ use super::super::call::{Call, Value};
 use super::super::dtype::DType;
 use super::super::launch::Arg;
 use super::super::objects::Number;
-use super::super::view::{decline, View};
+use super::super::view::{View, decline};
 use super::operator::operators;
 
 operators! {
@@ -71,7 +71,9 @@ fn adam(call: &Call<'_>, decoupled: bool) -> Result<()> {
             .iter()
             .all(|list| list.get(row).copied().flatten().map(|view| view.dtype) == first);
         if !alike || !matches!(first, Some(DType::F32 | DType::F16 | DType::Bf16)) {
-            return decline("Adam of weights, gradients and averages of different types, or of other types than real ones");
+            return decline(
+                "Adam of weights, gradients and averages of different types, or of other types than real ones",
+            );
         }
     }
     // CANN takes at least one dimension.

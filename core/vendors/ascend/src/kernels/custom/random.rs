@@ -9,7 +9,7 @@ use super::super::call::{Call, Value};
 use super::super::dtype::{Category, DType};
 use super::super::launch::Arg;
 use super::super::objects::Number;
-use super::super::view::{decline, View};
+use super::super::view::{View, decline};
 use super::operator::operators;
 
 operators! {

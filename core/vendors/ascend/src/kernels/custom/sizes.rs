@@ -6,7 +6,7 @@ use flagos_core::error::Result;
 use super::super::call::Call;
 use super::super::dtype::DType;
 use super::super::launch::Arg;
-use super::super::view::{decline, View};
+use super::super::view::{View, decline};
 use super::operator::operators;
 
 operators! {
