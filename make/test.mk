@@ -85,11 +85,15 @@ test-models: setup-dev
 test-examples: setup-dev ## the programs of examples/ beside what docs/examples.md says that they print
 	$(pytest) tests/examples -n 2 $(SLOW) $(ARGS)
 
-# Once interpreted, on the host's tensors, and once compiled, over a simulated driver.
+# Once interpreted, on the host's tensors, and once compiled, over a simulated driver. FLAGGEMS_PATH=... takes a checkout
+# of FlagGems instead of the version that is tested.
 FLAGGEMS_LAUNCHES := $(patsubst %,adapters/torch/tests/launcher/test_%.py,flaggems configurations) \
   adapters/torch-tools/tests/launches
 .PHONY: test-flaggems test-flaggems-slow
 test-flaggems test-flaggems-slow: export PYTHONPATH := $(FLAGGEMS)
+ifdef FLAGGEMS_PATH
+test-flaggems test-flaggems-slow: export FLAGGEMS_SOURCE_DIR := $(abspath $(FLAGGEMS_PATH))/src/flag_gems
+endif
 test-flaggems: setup-dev $(STAMPS)/flaggems ## FlagGems' operators interpreted, and their launches over a simulated driver
 	TRITON_INTERPRET=1 $(pytest) $(FLAGGEMS_TESTS) $(TWO) $(QUICK) $(ARGS)
 	$(call pytest,-launches) $(FLAGGEMS_LAUNCHES) $(QUICK) $(ARGS)

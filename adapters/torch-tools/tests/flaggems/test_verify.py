@@ -25,6 +25,7 @@ import torch
 from torch.testing._internal.opinfo.core import OpInfo, SampleInput, UnaryUfuncInfo
 
 import torch_fl
+from adapters.torch.tests.flaggems.conftest import of_the_tested_version
 from torch_fl import replay
 from torch_fl.flaggems import envelope, implementations, package, tables
 from torch_fl.flaggems.tables import FAILED, STRICT, UNTESTED
@@ -245,6 +246,7 @@ def test_a_kernel_that_takes_the_transpose_for_the_operand_is_found(served_by: A
     assert found["outside"] > 0 and "its own transpose" in found["first"]
 
 
+@of_the_tested_version()
 def test_a_kernel_that_reads_no_strides_is_found(served_by: Any) -> None:
     """FlagGems 5.0.2's own `mul` for Hopper, which on other chips is another."""
     found = package.folder()
@@ -786,6 +788,7 @@ def test_a_device_among_the_arguments_is_flagos() -> None:
     assert torch.eye(made.input, **made.kwargs).device.type == "flagos"
 
 
+@of_the_tested_version()
 def test_what_one_thread_tunes_another_reads() -> None:
     import triton
     from flag_gems.utils.models import SQLPersistantModel

@@ -120,8 +120,8 @@ def _register_kernels() -> None:
         from torch_fl.flaggems import implementations
 
         implementations.register()
-    if policy == presence.ON_USE:
-        tools.load(presence.ON_USE, f"{presence.POLICY}={policy}")()
+        if policy == presence.ON_USE:
+            implementations.verify_on_use(f"{presence.POLICY}={policy}")
     for tool in tools.asked():
         tool.implementations_registered()
 

@@ -9,15 +9,31 @@ from typing import Any
 
 import pytest
 
+TESTED = "5.0.2"
+"""The version that `make test-flaggems` installs."""
+
 
 def unavailable() -> str | None:
     """Why these tests cannot run in this process."""
-    for name in ("flag_gems", "triton", "torch_fl"):
+    for name in ("triton", "torch_fl"):
         if find_spec(name) is None:
             return f"{name} is not installed (make test-flaggems)"
+    from torch_fl.flaggems import presence
+
+    if presence.folder() is None:
+        return "FlagGems is neither installed nor named by FLAGGEMS_SOURCE_DIR (make test-flaggems)"
     if os.environ.get("TRITON_INTERPRET") != "1":
         return "Triton compiles in this process (make test-flaggems sets TRITON_INTERPRET=1)"
     return None
+
+
+def of_the_tested_version() -> pytest.MarkDecorator:
+    """Skips a test about particulars of FlagGems 5.0.2 with a checkout (`make test-flaggems FLAGGEMS_PATH=...`)."""
+    from torch_fl.flaggems import package
+
+    version = package.version() if unavailable() is None else "none"
+    reason = f"it is about particulars of FlagGems {TESTED}, and here is {version}"
+    return pytest.mark.skipif(version != TESTED, reason=reason)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

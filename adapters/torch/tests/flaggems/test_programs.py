@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 
 import torch_fl
+from adapters.torch.tests.flaggems.conftest import of_the_tested_version
 from adapters.torch.tests.flaggems.served import assert_same, by_flaggems, count
 
 X = torch.linspace(-2, 2, 24).reshape(4, 6)
@@ -79,6 +80,7 @@ def network() -> torch.nn.Module:
     )
 
 
+@of_the_tested_version()
 def test_training_steps() -> None:
     losses = {}
     for device in ("cpu", "flagos"):

@@ -186,3 +186,24 @@ def test_recorders_are_told(gems: Any, launcher: Any) -> None:
             launch = launcher.describe(kernel, grid, args)
             words = [f"parameter {size} {bits}" for size, _, bits, _ in launch["params"]]
             assert text.endswith(" ".join(words))
+
+
+def test_a_wider_search_reaches_kernels_with_native_plans_at_once() -> None:
+    """FlagGems 5.3 asks its tuners at each run whether the user called `flagtune`; a native launch does not run it."""
+    from torch_fl.launcher import entry
+
+    happened: list[str] = []
+    planned, other = Searched("planned", happened), Searched("other", happened)
+    entry._searched.add(planned)
+    entry._applied_at_once(lambda include=None: happened.append(f"asked for {include}"))("mm")
+    assert happened == ["asked for mm", "planned"]
+    assert other.name == "other"
+
+
+class Searched:
+    def __init__(self, name: str, happened: list[str]) -> None:
+        self.name = name
+        self._happened = happened
+
+    def _apply_flagtune(self) -> None:
+        self._happened.append(self.name)

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from torch_fl.flaggems import implementations, package, sizes, tables
+from torch_fl.flaggems import envelope, package, sizes, tables, versions
 from torch_fl.flaggems.arguments import argument_names
 from torch_fl_tools.flaggems import kept
 from torch_fl_tools.flaggems.checker import Checker
@@ -31,6 +31,7 @@ class _Finding:
 
     sizes: dict[str, dict[str, str]] = field(default_factory=dict)  # as tables have them
     refused: dict[str, str] = field(default_factory=dict)  # classes of sizes, with the reason
+    right: bool = True  # whether any call was
 
 
 _lock = threading.Lock()
@@ -43,27 +44,25 @@ def path() -> Path:
     return kept.folder() / tables.file_name("on-use", tables.chip(), package.version())
 
 
-def install() -> None:
-    """Have calls of every overload that is right at some sizes be admitted first: what the policy `ON_USE` means."""
-    for overload in implementations.registered():
-        if implementations.usable(overload) and tables.verified_sizes(overload):
-            implementations.function(overload).refuses = Admission(overload).refusal
-
-
 class Admission:
-    """Whether calls of one overload are of a size that is verified, or was found to be right by another process."""
+    """Whether calls of one overload are of a size that is verified, or was found to be right by another process.
 
-    def __init__(self, overload: str, judge: Judge = _checker.judge) -> None:
+    With a `kind` it is about the calls of that kind alone (`FirstCalls`), none of which is verified beforehand.
+    """
+
+    def __init__(self, overload: str, judge: Judge = _checker.judge, kind: str = "") -> None:
         self._overload = overload
+        self._name = f"{overload} {kind}".rstrip()
         self._judge = judge
-        self._verified = tables.verified_sizes(overload)
+        self._verified = {} if kind else tables.verified_sizes(overload)
+        self._right = not kind  # whether any call was found to be right
         self._refused: dict[str, str] = {}
         self._read = False
 
     def refusal(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
         """Why FlagGems must not serve a call; None where it may. May take a minute, once for a class of sizes."""
         classes = self._classes(args, kwargs)
-        if sizes.holds(self._verified, classes):
+        if self._admits(classes):
             return None
         if torch.accelerator.is_available() and _capturing():
             return (
@@ -71,14 +70,17 @@ class Admission:
             )
         with _lock:
             if not self._read:
-                self._take(_kept().get(self._overload, _Finding()))
+                self._take(_kept().get(self._name))
                 self._read = True
-            if sizes.holds(self._verified, classes):
+            if self._admits(classes):
                 return None
             name = sizes.condition(classes)
             if name not in self._refused:
                 self._try(name, classes, args, kwargs)
             return self._refused.get(name)
+
+    def _admits(self, classes: sizes.Classes) -> bool:
+        return self._right and sizes.holds(self._verified, classes)
 
     def _classes(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> sizes.Classes:
         names = argument_names(self._overload)
@@ -98,16 +100,56 @@ class Admission:
         verdict, why = self._judge(call)
         if verdict == tables.STRICT:
             self._verified = sizes.union([self._verified, classes])
+            self._right = True
         else:
             self._refused[name] = f"tried at these sizes, it is {verdict or tables.UNTESTED}: {why}"
         if verdict is None:
             return  # there was no memory for it, or FlagGems takes no such call: another may be tried
-        _keep(self._overload, self._verified, self._refused)
+        _keep(self._name, _Finding(self._to_table(), self._refused, self._right))
 
-    def _take(self, found: _Finding) -> None:
+    def _to_table(self) -> dict[str, dict[str, str]]:
+        return sizes.to_table(self._overload, self._verified)
+
+    def _take(self, found: _Finding | None) -> None:
+        if found is None:
+            return
         known = sizes.from_table(self._overload, found.sizes)
         self._verified = sizes.union([self._verified, known])
+        self._right = self._right or found.right
         self._refused |= found.refused
+
+
+class FirstCalls:
+    """Admission of calls of an overload of which nothing was verified: each kind of call by itself.
+
+    A kind is the dtypes and the conditions of the tensors (`envelope.CONDITIONS`) and the other arguments: integers up
+    to 8 and words as they are, larger integers by magnitude, other numbers by their types.
+    """
+
+    def __init__(self, overload: str, judge: Judge = _checker.judge) -> None:
+        self._overload = overload
+        self._judge = judge
+        self._of_kind: dict[str, Admission] = {}
+
+    def refusal(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
+        """Why FlagGems must not serve a call; None where it may. May take a minute, once for a kind and its sizes."""
+        held = ",".join(sorted(envelope.holding(self._overload, args, kwargs)))
+        given = [*map(_kind, args), *(f"{name}={_kind(kwargs[name])}" for name in sorted(kwargs))]
+        kind = f"({', '.join(given)}) {held}"
+        admission = self._of_kind.setdefault(kind, Admission(self._overload, self._judge, kind))
+        return admission.refusal(args, kwargs)
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, torch.Tensor):
+        return f"{value.dtype}[{value.dim()}]"
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(_kind, value))}]"
+    if isinstance(value, int) and abs(value) > 8:
+        return f"int~{sizes.size_class(abs(value))}"
+    if isinstance(value, (float, complex, torch.Generator)):
+        return type(value).__name__
+    return str(value)
 
 
 def _shapes(value: Any) -> list[tuple[int, ...]]:
@@ -128,14 +170,14 @@ def _kept() -> dict[str, _Finding]:
     """What was found before, by overload; nothing where there is no file, or one of other versions."""
     try:
         found = json.loads(path().read_text())
-        if found["torch"] != torch.__version__:
+        if (found["torch"], found["compiler"]) != (torch.__version__, versions.compiler()):
             return {}
         overloads = {}
-        for overload, one in found["overloads"].items():
-            sizes.from_table(overload, one["sizes"])
+        for name, one in found["overloads"].items():
+            sizes.from_table(name.partition(" ")[0], one["sizes"])
             if not isinstance(one["refused"], dict):
                 raise TypeError("`refused` is no object")
-            overloads[overload] = _Finding(one["sizes"], one["refused"])
+            overloads[name] = _Finding(one["sizes"], one["refused"], bool(one["right"]))
         return overloads
     except FileNotFoundError:
         return {}
@@ -145,19 +187,22 @@ def _kept() -> dict[str, _Finding]:
         return {}
 
 
-def _keep(overload: str, verified: sizes.Classes, refused: dict[str, str]) -> None:
+def _keep(name: str, found: _Finding) -> None:
     try:
         with kept.alone(path().stem):
             overloads = _kept()
-            before = overloads.get(overload, _Finding())
-            known = sizes.from_table(overload, before.sizes)
-            overloads[overload] = _Finding(
-                sizes.to_table(overload, sizes.union([known, verified])),
-                {**before.refused, **refused},
+            before = overloads.get(name, _Finding(right=False))
+            overload = name.partition(" ")[0]
+            known = [sizes.from_table(overload, one.sizes) for one in (before, found)]
+            overloads[name] = _Finding(
+                sizes.to_table(overload, sizes.union(known)),
+                {**before.refused, **found.refused},
+                before.right or found.right,
             )
             made = {
                 "torch": torch.__version__,
                 "flaggems": package.version(),
+                "compiler": versions.compiler(),
                 "chip": tables.chip(),
             }
             every = {name: asdict(one) for name, one in overloads.items()}

@@ -113,6 +113,7 @@ def _ratio(name: str, call: Call, rounds: int, iterations: int) -> float:
     """The median time of FlagGems' calls over that of the native ones. Raises UnsupportedError for a declined call."""
     times: dict[str, list[float]] = {"vendor": [], implementations.BACKEND: []}
     declined = _declined(name)
+    implementations.function(name)  # serves, whether it was verified or not
     with torch.no_grad():
         for turn in range(rounds + 1):
             for selector in times if turn % 2 else reversed(times):

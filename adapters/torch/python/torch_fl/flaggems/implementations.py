@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import warnings
 from collections.abc import Callable, Iterable
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
 
 from flagos import UnsupportedError, _core, plan_listeners
-from torch_fl import python_kernels
+from torch_fl import python_kernels, tools
 from torch_fl.flaggems import (
     envelope,
     interpreted,
@@ -22,11 +23,15 @@ from torch_fl.flaggems import (
     presence,
     sizes,
     tables,
+    versions,
 )
 from torch_fl.flaggems.parts import PARTS
 from torch_fl.native import native
 
 BACKEND = "flaggems"
+_FIRST_CALLS = (
+    "first-calls"  # the part of torch-fl-tools that admits calls of which nothing was verified
+)
 
 _registered: dict[str, str] = {}
 _functions: dict[str, Function] = {}
@@ -196,8 +201,10 @@ def missing() -> str:
 
 
 def function(overload: str) -> Function:
-    """The kernel that serves a registered overload."""
-    return _functions[overload]
+    """The kernel of a registered overload, to be verified: from now on it serves what nothing has verified."""
+    found = _functions[overload]
+    found.refuses = None
+    return found
 
 
 def limit(overload: str, only: Iterable[str]) -> None:
@@ -260,6 +267,7 @@ def register() -> None:
     if asked != presence.POLICIES[0] and (absent := presence.unmet()) is not None:
         raise ImportError(f"{presence.POLICY}={asked}: {absent}", name=presence.NAME)
     known = torch._C._dispatch_has_kernel_for_dispatch_key
+    unknown = versions.why_unknown(package.version())
     of_parts: dict[str, Callable[..., Any]] = {}
     for part, (whole, serves) in PARTS.items():
         if whole in functions and part not in functions:
@@ -290,6 +298,8 @@ def register() -> None:
         if unusable is None:
             by_shim = _takes_native_tensors()
             function.only = [] if by_shim else only
+            if unknown is not None and not tables.verified_sizes(overload):
+                function.refuses = partial(_not_verified, overload, unknown)
             given = tuple(only) if by_shim else ()
             if by_shim and (rows := _rows(overload)) is not None:
                 python_kernels.pack(op, f"{BACKEND}.{name}", rows)
@@ -299,6 +309,39 @@ def register() -> None:
                 )
             )
     plan_listeners.published()
+
+
+def verify_on_use(asked_by: str) -> None:
+    """Admit calls of every overload that is right at some sizes first: what the policy `verify-on-use` means."""
+    admission = tools.load(presence.ON_USE, asked_by)
+    for overload, function in _functions.items():
+        if usable(overload) and tables.verified_sizes(overload):
+            function.refuses = admission(overload).refusal
+
+
+def _not_verified(
+    overload: str, unknown: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> str | None:
+    """Why a kernel of a version that is not known is not to serve a call; None once another process has verified it."""
+    _announce(unknown)
+    asked_by = f"FlagGems' {overload}"
+    try:
+        admission = tools.load(_FIRST_CALLS, asked_by)(overload)
+    except tools.MissingToolsError as error:
+        return f"{unknown}: {error}"
+    function = _functions[overload]
+    function.refuses = admission.refusal
+    return function.refuses(args, kwargs)
+
+
+@cache
+def _announce(unknown: str) -> None:
+    """Warn once of kernels of a version that is not known."""
+    warnings.warn(
+        f"{unknown}: {tables.VERIFIED_FIRST}; `flagos verify` verifies all of its operators at once",
+        RuntimeWarning,
+        stacklevel=2,
+    )
 
 
 def _refuse_pack() -> None:

@@ -110,7 +110,8 @@ def _describe_device() -> None:
     )
     # Kernels of one architecture use what only it has.
     vars(vendor).pop("ARCH_MAP", None)
-    backend.torch_device_object = _Host()
+    # Since 5.3 FlagGems keeps what it found of the device in an object of the module.
+    getattr(backend, "_state", backend).torch_device_object = _Host()
     library = libdevice.module()
     sys.modules[library.__name__] = library
 

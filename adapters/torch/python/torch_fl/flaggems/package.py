@@ -20,7 +20,7 @@ from unittest import mock
 
 import torch
 
-from torch_fl.flaggems import configurations, interpreted
+from torch_fl.flaggems import configurations, interpreted, versions
 from torch_fl.flaggems.presence import NAME, SOURCE
 from torch_fl.flaggems.presence import folder as folder
 from torch_fl.native import native
@@ -37,15 +37,18 @@ _functions: dict[str, Callable[..., Any]] | None = None
 
 @cache
 def version() -> str:
-    """Its version; `source` for a checkout."""
+    """Its version; of a checkout the release that it is to the last byte, or else `source-DIGEST`."""
+    here = folder()
+    if here is None:
+        return "none"
     try:
         installed = distribution(NAME)
     except PackageNotFoundError:
-        return "source"
+        return versions.of_checkout(here)
     # FlagGems names its own folder in the variable when it is imported, and processes inherit that.
-    source = os.environ.get(SOURCE)
-    here = Path(str(installed.locate_file(NAME))).resolve()
-    return "source" if source and Path(source).resolve() != here else str(installed.version)
+    if Path(str(installed.locate_file(NAME))).resolve() == here.resolve():
+        return str(installed.version)
+    return versions.of_checkout(here)
 
 
 def overloads(package: Path) -> dict[str, str]:
@@ -221,7 +224,10 @@ def _load() -> dict[str, Callable[..., Any]]:
                 )
                 raise ImportError(f"{reason}; install what is missing", name=error.name) from error
             configurations.install()
-            _functions = {
-                row[0]: row[1] for row in getattr(package, _TABLE) if len(row) < 3 or bool(row[2]())
-            }
+            _functions = {row[0]: row[1] for row in getattr(package, _TABLE) if _offered(*row[2:])}
     return _functions
+
+
+def _offered(condition: Callable[[], Any] | None = None, *_: Any) -> bool:
+    """Whether FlagGems offers a row of its table with this torch: it names a condition, then keys of the dispatcher."""
+    return condition is None or bool(condition())

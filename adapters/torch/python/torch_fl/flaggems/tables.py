@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from flagos import whole_file
-from torch_fl.flaggems import configurations, envelope, pack_in_use, package, sizes
+from torch_fl.flaggems import configurations, envelope, pack_in_use, package, sizes, versions
 from torch_fl.flaggems.presence import ON_USE, POLICY
 from torch_fl.flaggems.presence import policy as policy
 from torch_fl.native import native
@@ -33,6 +33,7 @@ _SAME_PROCESSOR = {"NVIDIA H100 80GB HBM3": "NVIDIA H200"}
 _MADE_BY = {"verdicts": "flagos verify", "speed": "flagos tune"}
 # A kernel that is slower than the native one by less than this is no loss.
 AS_FAST = 1.05
+VERIFIED_FIRST = "another process verifies a call before it is served"
 _assumed: dict[str, dict[str, Any]] = {}
 
 
@@ -360,7 +361,8 @@ def told(overload: str) -> tuple[str, str] | None:
     """The verdict, and what it rests on, in words; None where there is none on this chip."""
     known = verdicts().get(overload)
     if known is None:
-        return None
+        unknown = versions.why_unknown(package.version())
+        return None if unknown is None else (UNTESTED, f"{unknown}: {VERIFIED_FIRST}")
     where = f"on {chip_of(known)}"
     if known["verdict"] != STRICT:
         return known["verdict"], f"{where}: {known.get('first') or 'no case reached it'}"
@@ -384,6 +386,8 @@ def not_by_default(overload: str) -> str | None:
     if wanted == "all":
         return None
     if known is None:
+        if wanted == ON_USE and versions.why_unknown(package.version()) is not None:
+            return None
         return f"not verified on {where}: run `flagos verify`, or set {POLICY}=all"
     if known["verdict"] != STRICT:
         return f"verified {known['verdict']} on {chip_of(known)}: {known.get('first') or 'no case reached it'}"

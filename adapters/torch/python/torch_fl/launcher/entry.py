@@ -1,18 +1,26 @@
 """FlagGems' `LibEntry`: what its arguments are, and what its `run` did with them.
 
 A hit in `LibEntry`'s cache launches the kernel that was found when its key was first seen, whatever hooks or
-globals have become since; so does the native path.
+globals have become since; so does the native path. Since 5.3 each run of some kernels also asks whether the user has
+`flag_gems.flagtune` search more configurations, and empties the cache if so: the native path has it asked when the user
+says so.
 """
 
 from __future__ import annotations
 
+import functools
 import sys
+import weakref
+from collections.abc import Callable
 from typing import Any
 
 from flagos import _core
 from torch_fl.launcher import compiled, jit
 from torch_fl.launcher.interception import Interception
 from torch_fl.launcher.reasons import Unsupported
+
+_searched: weakref.WeakSet[Any] = weakref.WeakSet()
+"""Entries with a native plan whose kernels `flag_gems.flagtune` may have search more configurations."""
 
 _GRID = -1
 """The number that stands for the call's grid in what a grid function is told."""
@@ -56,6 +64,8 @@ def _plan(
     bound, key = _bound(entry, args, kwargs)
     if key not in cache:
         raise Unsupported("FlagGems keeps no kernel for this call")
+    if _is_searched(entry):
+        _searched.add(entry)
     kernel, constexprs, tuned, heuristic, hooks = cache[key]
     if hooks:
         raise Unsupported("its configuration has a pre-hook")
@@ -110,7 +120,14 @@ def _bound(entry: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[d
     for param in params:
         if param.name in values:
             groups[_role(entry, param.num)].append(values[param.name])
+    if _is_searched(entry):
+        dtypes = sys.modules["flag_gems.utils.libentry"]._infer_tensor_dtypes(args)
+        groups["constant"].append(("flagtune_dtypes", *map(str, dtypes)))
     return values, entry.key(groups["value"], groups["class"], groups["constant"])
+
+
+def _is_searched(entry: Any) -> bool:
+    return getattr(entry, "_has_flagtune_tuner", False)
 
 
 def _owner() -> Any:
@@ -140,3 +157,18 @@ CLASS = Interception(
 def register() -> None:
     """Called when FlagGems is imported."""
     CLASS.install()
+    runtime: Any = sys.modules["flag_gems.runtime"]
+    if CLASS.installed() and hasattr(runtime, "flagtune"):
+        runtime.flagtune = _applied_at_once(runtime.flagtune)
+
+
+def _applied_at_once(flagtune: Callable[..., None]) -> Callable[..., None]:
+    """Let entries learn of a search when the user asks for one: their caches shrink, and native plans are forgotten."""
+
+    @functools.wraps(flagtune)
+    def ask(*args: Any, **kwargs: Any) -> None:
+        flagtune(*args, **kwargs)
+        for entry in tuple(_searched):
+            entry._apply_flagtune()
+
+    return ask

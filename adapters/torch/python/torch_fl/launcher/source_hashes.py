@@ -13,6 +13,17 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+from torch_fl.flaggems import versions
+
+
+def _of_flaggems() -> dict[str, set[str]]:
+    hashes: dict[str, set[str]] = {}
+    for about in versions.known().values():
+        for name, text in about.launcher.items():
+            hashes.setdefault(name, set()).add(text)
+    return hashes
+
+
 HASHES: dict[str, set[str]] = {
     # Triton 3.6.0
     "JITFunction.run": {"966265fd6647e6c1"},
@@ -30,10 +41,8 @@ HASHES: dict[str, set[str]] = {
     # MetaX's back end: no release of it for a Triton whose functions are above was there to be read.
     "MacaLauncher.__call__": set(),
     "maca.make_launcher": set(),
-    # FlagGems 5.0.2
-    "LibEntry.__init__": {"70e62f71197e80b6"},
-    "LibEntry.key": {"6c5f09e4025983a9"},
-    "LibEntry.run": {"97a1a1c9849d56ad"},
+    # FlagGems' functions, as the versions that flagos knows have them.
+    **_of_flaggems(),
 }
 """Each function with the hashes of the texts that were read."""
 
