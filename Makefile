@@ -11,9 +11,9 @@ MAKEFLAGS += --no-builtin-rules --no-print-directory
 TORCH ?= 2.11.0
 OLDEST_TORCH := 2.11
 TORCH_MINOR := $(word 1,$(subst ., ,$(TORCH))).$(word 2,$(subst ., ,$(TORCH)))
-CONSTRAINTS := constraints/torch-$(TORCH_MINOR).txt
+CONSTRAINTS := requirements/torch-$(TORCH_MINOR).txt
 ifeq ($(wildcard $(CONSTRAINTS)),)
-$(error TORCH=$(TORCH) is not supported: $(patsubst constraints/torch-%.txt,%,$(sort $(wildcard constraints/torch-*.txt))) are)
+$(error TORCH=$(TORCH) is not supported: $(patsubst requirements/torch-%.txt,%,$(sort $(wildcard requirements/torch-*.txt))) are)
 endif
 VENV ?= .venv$(if $(filter-out $(OLDEST_TORCH),$(TORCH_MINOR)),-torch-$(TORCH_MINOR))
 DIST ?= dist$(if $(filter-out $(OLDEST_TORCH),$(TORCH_MINOR)),/torch-$(TORCH_MINOR))
@@ -117,35 +117,35 @@ $(STAMPS)/torch-$(TORCH_MINOR): $(STAMPS)/venv
 	@rm -f "$(STAMPS)"/torch-[0-9]* && touch "$@"
 
 # The one package that cargo's part of a build needs, before all others.
-$(STAMPS)/maturin: requirements.txt $(STAMPS)/venv
-	$(PIP) install --quiet "$$(grep ^maturin== requirements.txt)"
+$(STAMPS)/maturin: requirements/base.txt $(STAMPS)/venv
+	$(PIP) install --quiet "$$(grep ^maturin== requirements/base.txt)"
 	@touch "$@"
 
-$(STAMPS)/requirements: requirements.txt $(CONSTRAINTS) $(STAMPS)/torch-$(TORCH_MINOR)
-	$(PIP) install --quiet -r requirements.txt -c $(CONSTRAINTS)
+$(STAMPS)/requirements: requirements/base.txt $(CONSTRAINTS) $(STAMPS)/torch-$(TORCH_MINOR)
+	$(PIP) install --quiet -r requirements/base.txt -c $(CONSTRAINTS)
 	@touch "$@"
 
-$(STAMPS)/requirements-dev: requirements-dev.txt $(STAMPS)/requirements
-	$(PIP) install --quiet -r requirements-dev.txt -c $(CONSTRAINTS)
+$(STAMPS)/requirements-dev: requirements/dev.txt $(STAMPS)/requirements
+	$(PIP) install --quiet -r requirements/dev.txt -c $(CONSTRAINTS)
 	@touch "$@"
 
 # In a folder of its own, so that everything else is tested without FlagGems.
 FLAGGEMS := $(abspath $(VENV))/flaggems
-$(STAMPS)/flaggems: requirements-flaggems.txt $(STAMPS)/requirements
+$(STAMPS)/flaggems: requirements/flaggems.txt $(STAMPS)/requirements
 	@rm -rf "$(FLAGGEMS)"
-	$(PIP) install --quiet --no-deps --target "$(FLAGGEMS)" -r requirements-flaggems.txt
+	$(PIP) install --quiet --no-deps --target "$(FLAGGEMS)" -r requirements/flaggems.txt
 	@touch "$@"
 
 # Built from its sources without kernels: pip would fetch its wheel for CUDA otherwise. The variable for the version makes
 # it the one that pip asked for; the build's own needs are in a folder beside it. Each release is for one torch.
 VLLM := $(abspath $(VENV))/vllm
-VLLM_REQUIREMENTS := $(wildcard requirements-vllm-torch-$(TORCH_MINOR).txt)
-TORCHES_OF_VLLM = $(patsubst requirements-vllm-torch-%.txt,TORCH=%,$(wildcard requirements-vllm-torch-*.txt))
-$(STAMPS)/vllm: $(VLLM_REQUIREMENTS) requirements-vllm.txt requirements-vllm-build.txt $(STAMPS)/requirements
+VLLM_REQUIREMENTS := $(wildcard requirements/vllm-torch-$(TORCH_MINOR).txt)
+TORCHES_OF_VLLM = $(patsubst requirements/vllm-torch-%.txt,TORCH=%,$(wildcard requirements/vllm-torch-*.txt))
+$(STAMPS)/vllm: $(VLLM_REQUIREMENTS) requirements/vllm.txt requirements/vllm-build.txt $(STAMPS)/requirements
 	@[ -n "$(VLLM_REQUIREMENTS)" ] || { \
 	  echo "no release of vLLM that flagos serves is for torch $(TORCH_MINOR): these have one: $(TORCHES_OF_VLLM)" >&2; exit 1; }
 	@rm -rf "$(VLLM)" "$(VLLM)-build"
-	$(PIP) install --quiet --no-deps --target "$(VLLM)-build" -r requirements-vllm-build.txt
+	$(PIP) install --quiet --no-deps --target "$(VLLM)-build" -r requirements/vllm-build.txt
 	PYTHONPATH="$(VLLM)-build" VLLM_TARGET_DEVICE=empty VLLM_VERSION_OVERRIDE="$$(sed -n 's/^vllm==//p' $(VLLM_REQUIREMENTS))" \
 	  $(PIP) install --quiet --no-deps --no-build-isolation --no-binary vllm --target "$(VLLM)" -r $(VLLM_REQUIREMENTS)
 	@rm -rf "$(VLLM)-build"
@@ -153,10 +153,10 @@ $(STAMPS)/vllm: $(VLLM_REQUIREMENTS) requirements-vllm.txt requirements-vllm-bui
 
 # Never in the environment: it has the same files as `triton`. The tests run it in a Python 3.11, and say if there is none.
 ASCEND_TRITON := $(abspath $(VENV))/ascend-triton
-$(STAMPS)/ascend-triton: requirements-ascend-triton.txt $(STAMPS)/requirements
+$(STAMPS)/ascend-triton: requirements/ascend-triton.txt $(STAMPS)/requirements
 	@rm -rf "$(ASCEND_TRITON)"
 	$(PIP) install --quiet --no-deps --target "$(ASCEND_TRITON)" --python-version 3.11 --only-binary=:all: \
-	  -r requirements-ascend-triton.txt
+	  -r requirements/ascend-triton.txt
 	@touch "$@"
 
 # torch's libraries stay outside the wheel: `--auditwheel skip` keeps maturin from copying them in.
@@ -258,19 +258,19 @@ wheels: $(DIST)/.flagos $(CHIPS:%=$(DIST)/.flagos-%) $(DIST)/.torch-fl $(DIST)/.
 # Wheels for every machine of a processor with glibc 2.28 or newer, with a shim for each torch. zig links, because it has
 # the stubs of that glibc; the shims for another processor need its g++ (on Debian: apt-get install g++-aarch64-linux-gnu).
 DIST_PROCESSORS ?= x86_64 aarch64
-TORCHES := $(patsubst constraints/torch-%.txt,%,$(sort $(wildcard constraints/torch-*.txt)))
+TORCHES := $(patsubst requirements/torch-%.txt,%,$(sort $(wildcard requirements/torch-*.txt)))
 DIST_TORCHES ?= $(TORCHES)
 PORTABLE := $(DIST)/portable
 DIST_TOOLS := $(abspath target/dist-tools)
 torch_of = target/torches/$(1)/$(2)/torch
 shim_of = $(SHIMS)/$(1)/portable/torch_$(subst .,_,$(2)).so
 
-$(DIST_TOOLS)/.installed: requirements-dist.txt | $(STAMPS)/requirements
-	"$(PY)" -m pip install --quiet --upgrade --target $(DIST_TOOLS) -r requirements-dist.txt
+$(DIST_TOOLS)/.installed: requirements/dist.txt | $(STAMPS)/requirements
+	"$(PY)" -m pip install --quiet --upgrade --target $(DIST_TOOLS) -r requirements/dist.txt
 	@touch "$@"
 
 define rules_of_shim
-$(call torch_of,$(1),$(2)): constraints/torch-$(2).txt | $(STAMPS)/requirements
+$(call torch_of,$(1),$(2)): requirements/torch-$(2).txt | $(STAMPS)/requirements
 	"$(PY)" adapters/torch/fetch_torch.py "$$$$(grep ^torch== $$<)" $(1) $$(@D)
 	@touch "$$@"
 $(call shim_of,$(1),$(2)): $(SHIM_SOURCES) adapters/torch/portable/glibc_2_28.cc $(call torch_of,$(1),$(2)) | $(DIST_TOOLS)/.installed

@@ -3,9 +3,9 @@
 # A folder of its own: the site needs neither torch nor the wheels.
 DOCS := $(abspath $(VENV))/docs
 MKDOCS = NO_MKDOCS_2_WARNING=1 PYTHONPATH="$(DOCS)" "$(PY)" -m mkdocs
-$(STAMPS)/docs: requirements-docs.txt $(STAMPS)/venv
+$(STAMPS)/docs: requirements/docs.txt $(STAMPS)/venv
 	@rm -rf "$(DOCS)"
-	$(PIP) install --quiet --no-deps --target "$(DOCS)" -r requirements-docs.txt
+	$(PIP) install --quiet --no-deps --target "$(DOCS)" -r requirements/docs.txt
 	@touch "$@"
 
 # Rust's documentation takes a minute, so it is in the site where it is asked for: make docs RUST=1.

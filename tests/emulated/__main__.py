@@ -95,7 +95,7 @@ def install(minor: str, python: str, wheels: Path, folder: Path) -> None:
     pip += ["--python-version", python, *platforms, "--target", folder]
     pip += ["--no-compile"]  # this Python is not that one
     # The versions of what torch brings are those that it was tested with.
-    pip += ["--constraint", ROOT / f"constraints/torch-{minor}.txt"]
+    pip += ["--constraint", ROOT / f"requirements/torch-{minor}.txt"]
     run([*pip, "--find-links", wheels, "flagos[torch]"])
 
 

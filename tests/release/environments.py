@@ -38,10 +38,10 @@ def failures(folder: Path, torches: Iterable[str], steps: int) -> list[str]:
     wheels = wheels_in(folder)
     wrong = []
     for torch in torches:
-        constraints = ROOT / f"constraints/torch-{torch}.txt"
+        constraints = ROOT / f"requirements/torch-{torch}.txt"
         if not constraints.exists():
             known = sorted(
-                path.stem.removeprefix("torch-") for path in constraints.parent.iterdir()
+                path.stem.removeprefix("torch-") for path in constraints.parent.glob("torch-*.txt")
             )
             raise ValueError(f"flagos is for no torch {torch}; it is for {', '.join(known)}")
         began = time.monotonic()

@@ -1,5 +1,5 @@
 //! Writes `comm/src/library/bindings/` from the headers of this folder, or with `--check` compares.
-//! `make bindings` runs it with the libclang of requirements-dev.txt.
+//! `make bindings` runs it with the libclang of requirements/dev.txt.
 
 use std::path::Path;
 use std::process::ExitCode;

@@ -19,7 +19,7 @@ def pins(text: str) -> dict[str, str]:
 
 
 def test_the_tested_version_is_installed() -> None:
-    wanted = pins((ROOT / "requirements-flaggems.txt").read_text())
+    wanted = pins((ROOT / "requirements/flaggems.txt").read_text())
     assert {name: version(name) for name in wanted} == wanted
 
 
@@ -28,7 +28,7 @@ def test_its_pins_replaced_nothing() -> None:
     assert {"numpy", "packaging", "pyyaml", "sqlalchemy"} <= set(theirs)
     replaced = [name for name in ("numpy", "packaging") if version(name) == theirs[name]]
     assert not replaced, f"FlagGems' own versions are installed: {replaced}"
-    ours = pins((ROOT / "requirements.txt").read_text())
+    ours = pins((ROOT / "requirements/base.txt").read_text())
     assert ours and {name: version(name) for name in ours} == ours
 
 
