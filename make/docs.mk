@@ -1,5 +1,7 @@
 # The documentation site; included by the Makefile. website/README.md says how it is made.
 
+##@ Documentation
+
 # A folder of its own: the site needs neither torch nor the wheels.
 DOCS := $(abspath $(VENV))/docs
 MKDOCS = NO_MKDOCS_2_WARNING=1 PYTHONPATH="$(DOCS)" "$(PY)" -m mkdocs
@@ -10,18 +12,14 @@ $(STAMPS)/docs: requirements/docs.txt $(STAMPS)/venv
 
 # Rust's documentation takes a minute, so it is in the site where it is asked for: make docs RUST=1.
 RUST ?=
-.PHONY: docs docs-serve
 ifneq ($(RUST),)
 docs: export SITE_RUST := $(or $(CARGO_TARGET_DIR),$(ROOT)/target)/doc
 # A module may name the private ones that it is made of; every other link has to lead somewhere.
 docs: export RUSTDOCFLAGS := -D warnings -A rustdoc::private_intra_doc_links
 endif
-docs: $(STAMPS)/docs ## the documentation site, into site/; RUST=1 with Rust's own
-	$(if $(RUST),cargo doc --quiet --no-deps --locked -p flagos-core -p flagos-comm -p flagos-vendor-kit)
-	$(MKDOCS) build --quiet --config-file website/mkdocs.yml
-	@echo "site/index.html; make docs-serve shows it with its search"
 
-docs-serve: $(STAMPS)/docs ## the same, shown on this machine while its pages are written
+.PHONY: docs-serve
+docs-serve: $(STAMPS)/docs ## the site, shown on this machine while its pages are written
 	$(MKDOCS) serve --config-file website/mkdocs.yml $(ARGS)
 
 .PHONY: test-docs

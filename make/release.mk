@@ -1,4 +1,12 @@
-# A release; included by the Makefile. CONTRIBUTING.md has the steps.
+# Releases; included by the Makefile. CONTRIBUTING.md has the steps.
+
+##@ Releases
+
+# Another processor is emulated by qemu, as a user's machine; torch's wheel and what it needs are some 4 GB for each torch.
+SMOKE_TORCHES ?= $(DIST_TORCHES)
+.PHONY: dist-smoke
+dist-smoke: | $(STAMPS)/requirements ## dist/portable's wheels on an emulated aarch64, with SMOKE_TORCHES: import, core, training steps
+	"$(PY)" -m tests.emulated $(SMOKE_TORCHES) --wheels $(PORTABLE) $(ARGS)
 
 .PHONY: release-check
 release-check: $(STAMPS)/requirements ## whether this commit can be released: tree, version, changelogs; portable wheels, and the demo from them for each torch

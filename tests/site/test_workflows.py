@@ -117,9 +117,7 @@ def test_templates_ask_for_the_doctors_report(file: Path) -> None:
 
 
 def test_pre_commit_runs_what_lint_runs() -> None:
-    recipe = re.search(
-        r"^lint:.*\n((?:\t.*\n)+)", (ROOT / "make" / "test.mk").read_text(), re.MULTILINE
-    )
+    recipe = re.search(r"^lint:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert recipe is not None
     hooks = [
         hook["entry"]
