@@ -36,22 +36,24 @@ ASCEND := $(abspath $(DIST))/simulated_ascend
 ON_ASCEND := FLAGOS_VENDOR=ascend LD_LIBRARY_PATH="$(ASCEND)" LD_PRELOAD="$(ASCEND)/libascendcl.so"
 .PHONY: simulated-ascend
 simulated-ascend: $(STAMPS)/requirements ## simulated libraries of Ascend, into dist/simulated_ascend/
-	@"$(PY)" -m tests.simulated_ascend.build --out "$(ASCEND)"
+	@"$(PY)" -m core.vendors.ascend.simulated.build --out "$(ASCEND)"
 
 # Random numbers are the chip's own, so the CPU draws where it is compared.
 CONFORMANCE_ON_ASCEND := $(ON_ASCEND) FLAGOS_CONFIG=tests/conformance/ascend.toml $(CONFORMANCE) --close \
   --expected tests/conformance/expected.ascend.toml $(LIBRARY)
+# Those with triton-ascend need no vendor: test-ascend-triton.
+ASCEND_TESTS := core/vendors/ascend/tests --ignore=core/vendors/ascend/tests/triton_ascend --vendor ascend
 .PHONY: test-ascend test-ascend-slow
 test-ascend: setup-dev simulated-ascend ## models, operators and failures over the simulated libraries of Ascend
-	$(ON_ASCEND) $(pytest) tests/ascend --vendor ascend $(TWO) $(QUICK) $(ARGS)
+	$(ON_ASCEND) $(pytest) $(ASCEND_TESTS) $(TWO) $(QUICK) $(ARGS)
 test-ascend-slow: setup-dev simulated-ascend ## its collectives, its wheel in a fresh environment, and the simulated libraries' own tests
-	WHEELS="$(abspath $(DIST))" $(ON_ASCEND) $(pytest) tests/ascend --vendor ascend $(TWO) $(SLOW) $(ARGS)
-	$(call pytest,-simulated) tests/simulated_ascend $(TWO) $(ARGS)
+	WHEELS="$(abspath $(DIST))" $(ON_ASCEND) $(pytest) $(ASCEND_TESTS) $(TWO) $(SLOW) $(ARGS)
+	$(call pytest,-simulated) core/vendors/ascend/simulated $(TWO) $(ARGS)
 
 .PHONY: conformance-ascend-sample
 conformance-ascend-sample: setup-dev simulated-ascend ## two samples of every operator in float32, and which rows of the vendor's table they reached
 	$(CONFORMANCE_ON_ASCEND) --dtypes float32 --sample-limit 2 --json "$(ASCEND)/conformance.json"
-	"$(PY)" -m tests.ascend.reached "$(ASCEND)/conformance.json"
+	"$(PY)" -m core.vendors.ascend.tests.reached "$(ASCEND)/conformance.json"
 
 .PHONY: conformance-ascend
 conformance-ascend: setup-dev simulated-ascend ## over the simulated libraries of Ascend: all samples in float32, two of every other dtype
@@ -62,17 +64,17 @@ conformance-ascend: setup-dev simulated-ascend ## over the simulated libraries o
 # MACA's runtime, simulated for the core, and forwarded to NVIDIA's for torch: neither needs a GPU to be built.
 .PHONY: simulated-metax metax-forwarder
 simulated-metax: $(STAMPS)/venv ## a simulated libmcruntime.so of MetaX, into dist/simulated_metax/
-	@"$(PY)" -m tests.simulated_metax.build --out "$(abspath $(DIST))/simulated_metax"
+	@"$(PY)" -m core.vendors.metax.simulated.build --out "$(abspath $(DIST))/simulated_metax"
 
 metax-forwarder: $(STAMPS)/venv ## libraries by which the vendor metax runs on NVIDIA devices, into dist/metax_forwarder/
-	@"$(PY)" -m tests.metax_forwarder.build --out "$(abspath $(DIST))/metax_forwarder"
+	@"$(PY)" -m core.vendors.metax.forwarder.build --out "$(abspath $(DIST))/metax_forwarder"
 
 .PHONY: test-metax test-metax-slow
 test-metax: setup-dev ## the vendor metax over its simulated runtime
-	$(pytest) tests/metax $(TWO) $(QUICK) $(ARGS)
+	$(pytest) core/vendors/metax/tests $(TWO) $(QUICK) $(ARGS)
 test-metax-slow: setup-dev ## torch and collectives over it, and the simulated runtime's own tests
-	$(pytest) tests/metax $(TWO) $(SLOW) $(ARGS)
-	$(call pytest,-simulated) tests/simulated_metax $(TWO) $(ARGS)
+	$(pytest) core/vendors/metax/tests $(TWO) $(SLOW) $(ARGS)
+	$(call pytest,-simulated) core/vendors/metax/simulated $(TWO) $(ARGS)
 
 # Cargo tells where it puts the library.
 CUDALIB := $(DIST)/vendors/libflagos_cudalib.so

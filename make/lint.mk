@@ -2,10 +2,8 @@
 
 ##@ Generated sources
 
-CXX_SOURCES := $(filter %.cc %.h,$(call find_sources,adapters/torch/csrc adapters/torch/portable)) $(wildcard core/examples/vendor/*.[ch]) core/vendors/cuda/tests/conformance/simulated/*.cc \
-  tests/simulated_ccl/*.cc tests/simulated_ccl/*.h tests/simulated_ascend/*.cc tests/simulated_ascend/*.h tests/simulated_ascend_rt/*.cc \
-  tests/simulated_ascend_rt/include/*/*.h tests/bench/*.cc tests/simulated_metax/*.cc tests/simulated_metax/*.h \
-  tests/metax_forwarder/*.cc
+CXX_SOURCES := $(filter %.c %.cc %.h,$(call find_sources,adapters/torch/csrc adapters/torch/portable core/examples/vendor core/vendors \
+  comm/simulated tests/bench))
 
 # Only when something there has changed since the last look: building bindgen takes half a minute.
 BINDINGS := comm/bindings/Cargo.toml comm/bindings/Cargo.lock $(wildcard comm/bindings/src/*.rs comm/bindings/*.h)

@@ -47,7 +47,6 @@ test-rust: $(STAMPS)/venv ## unit, property and vendor tests of the Rust crates
 DISTRIBUTED := $(addprefix adapters/torch/tests/test_,distributed.py distributed_attention.py several_hosts.py)
 # With FlagGems interpreted, in processes of their own.
 FLAGGEMS_TESTS := adapters/torch/tests/flaggems adapters/torch-tools/tests/flaggems adapters/vllm/tests/test_flaggems.py
-OTHER_PARTS := $(addprefix --ignore=tests/,ascend ascend_triton metax simulated_ascend simulated_metax site)
 QUICK_PARTS := $(addprefix test-,python torch distributed te lightx2v vllm-seam whole)
 SLOW_PARTS := $(addsuffix -slow,$(addprefix test-,torch whole))
 .PHONY: $(QUICK_PARTS) $(SLOW_PARTS) test-models
@@ -68,7 +67,7 @@ test-te: FOLDER := adapters/te/tests $(TWO)
 test-lightx2v: FOLDER := adapters/lightx2v/tests tests/examples/test_lightx2v.py $(TWO)
 test-vllm-seam: FOLDER := adapters/vllm/tests $(TWO) $(addprefix --ignore=,$(FLAGGEMS_TESTS))
 test-models: FOLDER := tests/models $(TWO)
-test-whole test-whole-slow: FOLDER := tests $(TWO) $(OTHER_PARTS)
+test-whole test-whole-slow: FOLDER := tests $(TWO) --ignore=tests/site
 test-whole-slow: FOLDER += --ignore=tests/examples
 $(QUICK_PARTS): setup-dev
 	$(pytest) $(FOLDER) $(QUICK) $(ARGS)
@@ -100,7 +99,7 @@ test-flaggems-slow: setup-dev $(STAMPS)/flaggems ## verdicts on every operator, 
 .PHONY: test-ascend-triton
 test-ascend-triton: export ASCEND_TRITON_PATH := $(ASCEND_TRITON)
 test-ascend-triton: setup-dev $(STAMPS)/ascend-triton ## triton-ascend's wheel on flagos, over a simulated Ascend runtime
-	$(pytest) tests/ascend_triton $(TWO) $(ARGS)
+	$(pytest) core/vendors/ascend/tests/triton_ascend $(TWO) $(ARGS)
 
 # vLLM and what it needs are a hundred packages.
 .PHONY: test-vllm
@@ -114,7 +113,7 @@ test-torchs-distributed: setup-dev ## torch's own tests of torch.distributed, wi
 
 .PHONY: test-comm
 test-comm: setup-dev ## 4 and 8 ranks, torchrun, a hundred lives of a group; torch's own tests beside gloo
-	$(pytest) adapters/torch/tests/long_distributed.py tests/ascend/long_collectives.py $(ARGS)
+	$(pytest) adapters/torch/tests/long_distributed.py core/vendors/ascend/tests/long_collectives.py $(ARGS)
 	$(call pytest,-slow) $(DISTRIBUTED) $(SLOW)
 	"$(PY)" -m adapters.torch.tests.torchs_distributed
 

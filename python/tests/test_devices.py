@@ -39,7 +39,7 @@ def test_a_vendor_that_is_asked_for_is_never_replaced(interpreter: Interpreter) 
 
 
 def test_streams_of_the_host_have_no_handle(interpreter: Interpreter) -> None:
-    """Handles of another vendor: `tests/ascend_triton`."""
+    """Handles of another vendor: `core/vendors/ascend/tests/triton_ascend`."""
     program = (
         "from flagos import _core, InvalidArgumentError\n"
         "_core.init()\n"

@@ -33,8 +33,8 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+from core.vendors.metax.forwarder.build import FOLDER, environment
 from tests.bench.timing import geometric_mean
-from tests.metax_forwarder.build import FOLDER, environment
 
 ROOT = Path(__file__).resolve().parents[2]
 VENDORS = ("metax", "cuda")

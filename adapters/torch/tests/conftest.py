@@ -17,6 +17,7 @@ import torch
 
 import torch_fl  # noqa: F401  beside CUDA the device is registered by this, before tests name it
 from adapters.torch.tests.launch import run_script
+from core.vendors.ascend.simulated.library import library as acl_library
 from python.tests.chips import example_chip
 from python.tests.interpreters import (  # noqa: F401  fixtures
     bare_python,
@@ -25,7 +26,6 @@ from python.tests.interpreters import (  # noqa: F401  fixtures
     interpreter,
     without_torch,
 )
-from tests.simulated_ascend.library import library as acl_library
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 

@@ -1,4 +1,4 @@
-"""Builds the simulated libraries of vendors, which `tests/simulated_ccl` has the sources of."""
+"""Builds the simulated libraries of vendors, which `comm/simulated` has the sources of."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.compiled import CXX, compiled, including
 
 ROOT = Path(__file__).resolve().parents[3]
-SOURCES = ROOT / "tests" / "simulated_ccl"
+SOURCES = ROOT / "comm" / "simulated"
 
 OBJECTS = {
     "calls": ("calls", []),

@@ -1,4 +1,7 @@
-"""`flagos ascend triton`: what it looks at, and what it says. On the real wheel: `tests/ascend_triton`."""
+"""`flagos ascend triton`: what it looks at, and what it says.
+
+On the real wheel: `core/vendors/ascend/tests/triton_ascend`.
+"""
 
 from __future__ import annotations
 

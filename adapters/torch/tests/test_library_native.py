@@ -484,7 +484,7 @@ else:
 
 
 def test_streams_without_handles_say_so(on_chip):
-    """The example chip's library has none. Ascend's: `tests/ascend_triton`."""
+    """The example chip's library has none. Ascend's: `core/vendors/ascend/tests/triton_ascend`."""
     on_chip("""
 from flagos import UnsupportedError
 from torch_fl.native import native

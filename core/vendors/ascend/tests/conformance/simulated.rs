@@ -11,10 +11,7 @@ use std::time::{Duration, Instant};
 use crate::support::compiled;
 
 /// The folder of the simulated runtime's source.
-const SOURCES: &str = concat!(
-    env!("CARGO_MANIFEST_DIR"),
-    "/../../../tests/simulated_ascend"
-);
+const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/simulated");
 
 /// The runtime; None without its source or a compiler, as on a machine that this program was carried to.
 fn runtime() -> Option<PathBuf> {

@@ -8,10 +8,7 @@ use std::process::Command;
 use crate::support::compiled;
 
 /// The folder of the simulated runtime's source.
-const SOURCES: &str = concat!(
-    env!("CARGO_MANIFEST_DIR"),
-    "/../../../tests/simulated_metax"
-);
+const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/simulated");
 
 /// The runtime; None without its source or a compiler, as on a machine that this program was carried to.
 fn runtime() -> Option<PathBuf> {

@@ -1,0 +1,114 @@
+"""torch.distributed over the simulated libhccl.so and libflagcx.so: two ranks with a simulated device each."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from core.vendors.ascend.tests.launch import RANKS, SHARED_RANKS, launch
+
+pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
+
+# What FSDP2 makes of gradients in bfloat16 that are reduced in float32: it writes into a result of another type.
+FALLS_BACK = {"aten::cat.out"}
+
+
+@pytest.fixture(scope="session")
+def folder() -> Path:
+    """The simulated libraries."""
+    from core.vendors.ascend.simulated import build
+
+    return build.build()
+
+
+@pytest.mark.slow
+def test_every_collective_does_what_gloo_does(folder: Path, tmp_path: Path) -> None:
+    """By the engine that the vendor names, and by FlagCX. Each rank sees one device."""
+    for variables in ({}, {"FLAGOS_COMM_ENGINE": "flagcx"}):
+        own = {"ASCEND_RT_VISIBLE_DEVICES": "own", **variables}
+        program = SHARED_RANKS / "collectives.py"
+        for output in (
+            launch(folder, tmp_path, program, "flagos", "20011", "hccl", **own).well().outputs
+        ):
+            checked = re.search(r"checked (\d+)", output)
+            assert checked is not None and int(checked.group(1)) > 1000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["hccl", "flagcx"])
+def test_training_is_that_of_the_cpu(folder: Path, tmp_path: Path, engine: str) -> None:
+    """DDP, FSDP2 in mixed precision; nothing of a group is left. Only what is known falls back to the CPU."""
+    late = {"SIMULATED_ASCEND_DELAY_US": "100", "FLAGOS_COMM_ENGINE": engine}
+    for output in launch(folder, tmp_path, RANKS / "trained.py", **late).well().outputs:
+        fallbacks = re.search(r"^fallbacks (.*)$", output, re.MULTILINE)
+        assert fallbacks is not None and json.loads(fallbacks.group(1)).keys() <= FALLS_BACK
+
+
+@pytest.mark.slow
+def test_gradients_are_exact_when_everything_is_late(folder: Path, tmp_path: Path) -> None:
+    late = {"SIMULATED_ASCEND_DELAY_US": "1000", "FLAGOS_COMM_ENGINE": "flagcx"}
+    launch(folder, tmp_path, SHARED_RANKS / "gradients.py", "ascend", **late).well()
+
+
+@pytest.mark.slow
+def test_a_rank_that_was_killed_is_named(folder: Path, tmp_path: Path) -> None:
+    ended = launch(folder, tmp_path, RANKS / "failing.py", "killed", timeout=60)
+    assert ended.statuses == [-6, -9] and ended.misuses == []
+    assert re.search(r"the process of rank 1 \(process \d+\) has ended", ended.outputs[0])
+
+
+@pytest.mark.slow
+def test_a_rank_that_does_not_come_is_named(folder: Path, tmp_path: Path) -> None:
+    ended = launch(folder, tmp_path, RANKS / "failing.py", "missing", timeout=60)
+    assert ended.statuses == [-6, 4] and ended.misuses == []
+    told = r"not done within 4000 ms: .*; rank 1 \(process \d+\) has queued last: all_reduce, sequence 1"
+    assert re.search(told, ended.outputs[0])
+
+
+def test_what_hccl_does_not_reduce_is_named_and_the_group_goes_on(
+    folder: Path, tmp_path: Path
+) -> None:
+    ended = launch(folder, tmp_path, RANKS / "failing.py", "refused", timeout=60)
+    assert ended.statuses == [0, 0]
+    for output in ended.outputs:
+        assert re.search(r"sum of 3 x float64.*not support feature \(code 5\)", output)
+        assert re.search(r"sum of 3 x uint8.*libhccl.so has no sum of uint8", output)
+    # The simulated library has seen the one that depends on the chip.
+    assert ended.misuses == ["HcclAllReduce: no operation 0 of type 10 (refused: 5)"] * 2
+
+
+@pytest.mark.parametrize(
+    ("what", "misuse"),
+    [
+        ("one_device", "HcclCommInitRootInfo: rank 1 has the device of rank 0 (refused: 1)"),
+        ("other_call", "HcclAllReduce: rank 1 calls HcclBroadcast"),
+    ],
+)
+def test_misuses_are_recorded(folder: Path, tmp_path: Path, what: str, misuse: str) -> None:
+    """Negative controls of the simulated library."""
+    ended = launch(folder, tmp_path, RANKS / "failing.py", what, timeout=60)
+    assert 0 not in ended.statuses
+    assert any(line.startswith(misuse) for line in ended.misuses), ended.misuses
+
+
+def test_a_library_that_is_missing_is_named(folder: Path, tmp_path: Path) -> None:
+    without = tmp_path / "without"
+    without.mkdir()
+    for name in ("libascendcl.so", "libnnopbase.so"):
+        (without / name).symlink_to(folder / name)
+    ended = launch(without, tmp_path, RANKS / "failing.py", "killed", timeout=60)
+    assert ended.statuses == [3, 3]
+    for output in ended.outputs:
+        assert re.search(
+            r"the engine hccl cannot be used \(the vendor ascend, .*libhccl\.so", output
+        )
+
+
+def test_an_engine_can_be_asked_for(folder: Path, tmp_path: Path) -> None:
+    """Also the host's, through copies."""
+    shm = {"FLAGOS_COMM_ENGINE": "shm"}
+    launch(folder, tmp_path, SHARED_RANKS / "gradients.py", "ascend", **shm).well()
