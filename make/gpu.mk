@@ -60,16 +60,16 @@ gpu-test-conformance:
 
 .PHONY: gpu-te
 gpu-te: gpu-site ## on an NVIDIA machine: TransformerEngine's operators beside torch, eager and compiled
-	$(GPU_RUN) -m tests.gpu.te $(ARGS)
+	$(GPU_RUN) -m tests.bench.gpu.te $(ARGS)
 
 .PHONY: gpu-bench-comm
 gpu-bench-comm: gpu-site ## on a machine with several NVIDIA devices: collectives beside ProcessGroupNCCL
-	$(GPU_RUN) -m tests.gpu.distributed $(ARGS)
+	$(GPU_RUN) -m tests.bench.gpu.distributed $(ARGS)
 
 .PHONY: gpu-bench
 gpu-bench: gpu-site ## on an NVIDIA machine: operators and whole models beside CUDA; keeps the report
-	$(GPU_RUN) -m tests.gpu.submit --json $(DIST)/submit.json
+	$(GPU_RUN) -m tests.bench.gpu.submit --json $(DIST)/submit.json
 	@# What failed is told in the report too.
-	failed=0; $(GPU_RUN) -m tests.gpu.models --json $(DIST)/models.json $(ARGS) || failed=1; \
-	$(GPU_RUN) -m tests.gpu.report --submit $(DIST)/submit.json --models $(DIST)/models.json --folder $(GPU_REPORTS); \
+	failed=0; $(GPU_RUN) -m tests.bench.gpu.models --json $(DIST)/models.json $(ARGS) || failed=1; \
+	$(GPU_RUN) -m tests.bench.gpu.report --submit $(DIST)/submit.json --models $(DIST)/models.json --folder $(GPU_REPORTS); \
 	exit $$failed

@@ -134,7 +134,7 @@ def submit(_: Arguments) -> dict[str, Any]:
         for name in VENDORS if turn % 2 == 0 else VENDORS[::-1]:
             with tempfile.TemporaryDirectory() as folder:
                 path = Path(folder) / "submit.json"
-                run(name, "-m", "tests.gpu.submit", "--rounds", "7", "--json", str(path))
+                run(name, "-m", "tests.bench.gpu.submit", "--rounds", "7", "--json", str(path))
                 operators = json.loads(path.read_text())["operators"]
             # Beside cuda in the same process, so that the machine's mood cancels out.
             rounds[name].append(

@@ -182,7 +182,7 @@ def test_int8_takes_any_size(inner: int, outer: int) -> None:
 
 
 def test_every_tile_computes_the_same(kernels: Any) -> None:
-    from tests.gpu.quantized import TILES
+    from tests.bench.gpu.quantized import TILES
 
     x, weight, scale, bias = layer("int8", 1000, 1536, 1536, torch.bfloat16)
     q, of_rows = kernels.quantize(x, INT8)

@@ -14,14 +14,14 @@ pytest.importorskip("torch_fl", reason="the torch adapter is not installed")
 
 from torch_fl.native import native
 
-SOAK = ("soak", "--minutes", "0.05", "--threads", "4", "--seed", "1")
+SOAK = ("gpu.soak", "--minutes", "0.05", "--threads", "4", "--seed", "1")
 PAIR = f"{native().device_type},flagos"
-MODELS = ("models", "--small", "--rounds", "1", "--parts", "eager", "--device-pair", PAIR)
+MODELS = ("bench.gpu.models", "--small", "--rounds", "1", "--parts", "eager", "--device-pair", PAIR)
 
 
 def status(tool: str, *arguments: str) -> int:
-    """Exit status of one of the tools of this folder."""
-    command = [sys.executable, "-m", f"tests.gpu.{tool}", *arguments]
+    """Exit status of a tool of this folder, or a benchmark."""
+    command = [sys.executable, "-m", f"tests.{tool}", *arguments]
     run = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True)
     print(run.stdout, run.stderr)
     assert "Traceback" not in run.stderr
@@ -57,7 +57,7 @@ def test_the_model_benchmark_notices_another_model() -> None:
     assert status(*MODELS, "--perturb") == 1
 
 
-LIGHTX2V = ("lightx2v", "--own", "--small", "--rounds", "1", "--device-pair", PAIR)
+LIGHTX2V = ("bench.gpu.lightx2v", "--own", "--small", "--rounds", "1", "--device-pair", PAIR)
 
 
 def test_the_lightx2v_benchmark_compares(tmp_path: Path) -> None:
@@ -90,7 +90,17 @@ def test_the_benchmark_of_transformer_engines_operators_measures_and_notices_a_w
 ) -> None:
     pytest.importorskip("te_fl", reason="the TransformerEngine adapter is not installed")
     found = tmp_path / "te.json"
-    te = ("te", "--device", "cpu", "--small", "--rounds", "1", "--no-compile", "--only", "swiglu")
+    te = (
+        "bench.gpu.te",
+        "--device",
+        "cpu",
+        "--small",
+        "--rounds",
+        "1",
+        "--no-compile",
+        "--only",
+        "swiglu",
+    )
     assert status(*te, "--json", str(found)) == 0
     report = json.loads(found.read_text())
     (result,) = report["results"]

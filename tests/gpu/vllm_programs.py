@@ -3,7 +3,7 @@
     VLLM_PATH=<folder> python -m tests.gpu.vllm_programs [--cases "PATTERN;PATTERN"] [--jobs N] [--seconds S]
         [--json FILE] [--logs FOLDER] [--list]
 
-The folder is that of `tests.gpu.vllm`. Each case runs on both sides, with tiny random models in bfloat16, several
+The folder is that of `tests.bench.gpu.vllm`. Each case runs on both sides, with tiny random models in bfloat16, several
 cases at a time: LoRA, speculation, grammars, sampling, pooling, 8 bits, experts, preemption, graphs, Inductor, and
 two ranks where there are two devices. What a program reports has to be the same on both sides, in every bit, without
 a fallback; where Inductor compiles, which fuses more on vLLM's own platform, the differences are told and do not
@@ -28,7 +28,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from tests.gpu.vllm import ENVIRONMENT, LIBRARIES, kill
+from tests.bench.gpu.vllm import ENVIRONMENT, LIBRARIES, kill
 
 PROGRAMS = Path(__file__).resolve().parents[2] / "adapters" / "vllm" / "tests" / "programs"
 _GRAPHS = {

@@ -1,7 +1,7 @@
 """Beside a device that torch knows already, flagos is registered when a program asks for it.
 
 The device is the simulated driver's: flagos finds it, torch says that its driver is too old. Both sides can
-be told apart without computing on it; tests/gpu/test_beside_cuda.py does so on a real one.
+be told apart without computing on it; tests/gpu/beside_cuda.py does so on a real one.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ def unavailable() -> str | None:
         ctypes.CDLL("libcuda.so.1")
     except OSError:
         return None
-    return "a CUDA driver is here: tests/gpu/launch.py looks at launches on a device"
+    return "a CUDA driver is here: tests/bench/gpu/launch.py looks at launches on a device"
 
 
 class Library:

@@ -1,6 +1,6 @@
 """The engine nccl of flagos against torch's ProcessGroupNCCL, in one run.
 
-    python -m tests.gpu.distributed [--json FILE] [--largest BYTES] [--no-model]
+    python -m tests.bench.gpu.distributed [--json FILE] [--largest BYTES] [--no-model]
 
 One process a device. Every process has tensors on cuda, which ProcessGroupNCCL serves, and on flagos,
 which flagos serves, and alternates between them. Prints what a call costs the host, bus bandwidths (as
@@ -25,8 +25,8 @@ import torch.multiprocessing as mp
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 from adapters.torch.tests.launch import free_port
+from tests.bench.gpu.overlap import share_beside, spans
 from tests.bench.timing import Measured, lines, measure, nanoseconds_per_call, seconds_of
-from tests.gpu.overlap import share_beside, spans
 
 SIDES = ("cuda", "flagos")
 ROUNDS = 7

@@ -1,6 +1,6 @@
 """The speed of a whole model: a Qwen3 of the size of the published 0.6B, on CUDA and on flagos.
 
-    python -m tests.gpu.models [--parts eager,compile,graph] [--json FILE] [--small]
+    python -m tests.bench.gpu.models [--parts eager,compile,graph] [--json FILE] [--small]
 
     eager    greedy generation, and training steps with AdamW
     compile  the same under torch.compile: the decoding step with mode="reduce-overhead"
@@ -405,7 +405,7 @@ def run_apart(part: str, arguments: list[str]) -> Iterator[tuple[str, dict[str, 
     found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "part.json")
-        command = [sys.executable, "-m", "tests.gpu.models", *arguments]
+        command = [sys.executable, "-m", "tests.bench.gpu.models", *arguments]
         command += ["--parts", part, "--json", str(file)]  # the last of an option counts
         try:
             status = str(subprocess.run(command, timeout=SECONDS_OF_A_PART).returncode)

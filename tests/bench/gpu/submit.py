@@ -1,6 +1,6 @@
 """The host's cost of an operator: flagos over CUDA against CUDA itself, in one process.
 
-    python -m tests.gpu.submit [--json FILE] [--rounds N]
+    python -m tests.bench.gpu.submit [--json FILE] [--rounds N]
 
 Each operator is submitted many times without waiting for the device, alternately on both devices;
 the ratio of both in each round is what a program that is bound by its host pays for flagos.

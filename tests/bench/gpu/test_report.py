@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from tests.bench.gpu.report import Facts, markdown
 from tests.bench.timing import Measured
-from tests.gpu.report import Facts, markdown
 
 FACTS = Facts("2026-11-21", "NVIDIA H200 NVL", "570.1", {"python": "3.12.1", "torch": "2.11.0"})
 SPREAD = {"least": 0.9, "median": 1.25, "greatest": 1.5}

@@ -1,6 +1,6 @@
 """The time of LightX2V's 8-bit linear layers on an NVIDIA device, and of their parts: Triton's kernels beside torch's.
 
-    python -m tests.gpu.quantized [--rounds N] [--tiles] [--json [FILE]]
+    python -m tests.bench.gpu.quantized [--rounds N] [--tiles] [--json [FILE]]
 
 At the three linear layers of Wan 2.1 1.3B with 32,760 tokens, in bfloat16:
 
@@ -15,7 +15,7 @@ Then sides take turns in one process: the time the device needs (replays of a CU
 that the host is not in it), least / median / greatest of the rounds, and ratios to the first side round by
 round. Exits with 1 when a result differs. About half a minute on one H200.
 
-Without a device `TRITON_INTERPRET=1 python -m tests.gpu.quantized --device cpu --small` shows that the program
+Without a device `TRITON_INTERPRET=1 python -m tests.bench.gpu.quantized --device cpu --small` shows that the program
 is whole: what Triton's interpreter rounds is not compared, and products are left out.
 """
 

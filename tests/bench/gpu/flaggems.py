@@ -1,6 +1,6 @@
 """The host's cost of an operator served by FlagGems: from Python, with the launcher, and replayed.
 
-    python -m tests.gpu.flaggems [--json FILE] [--rounds N] [--ops NAME,...]
+    python -m tests.bench.gpu.flaggems [--json FILE] [--rounds N] [--ops NAME,...]
 
 Four ways on small tensors, in turns, in one process: torch's own operator on cuda; FlagGems on cuda as
 FlagGems registers it; the same with `torch_fl.launcher`; and the operator on flagos, routed to FlagGems,

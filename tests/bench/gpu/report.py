@@ -1,8 +1,8 @@
 """Keeps what was measured on a machine with an NVIDIA GPU: `make gpu-bench`.
 
-    python -m tests.gpu.report [--submit FILE] [--models FILE] [--folder FOLDER]
+    python -m tests.bench.gpu.report [--submit FILE] [--models FILE] [--folder FOLDER]
 
-Takes the JSON files of tests.gpu.submit and tests.gpu.models, made on this machine, and writes
+Takes the JSON files of tests.bench.gpu.submit and tests.bench.gpu.models, made on this machine, and writes
 FOLDER/<date>-<gpu>.md, by default in docs/benchmarks.
 """
 
@@ -21,7 +21,7 @@ from typing import Any
 from tests.bench import machine
 from tests.bench.overhead import table
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @dataclass(frozen=True)
@@ -138,8 +138,8 @@ def markdown(facts: Facts, submit: dict[str, Any] | None, models: dict[str, Any]
 def main() -> int:
     """Writes the report and says where it is."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--submit", type=Path, help="what tests.gpu.submit wrote")
-    parser.add_argument("--models", type=Path, help="what tests.gpu.models wrote")
+    parser.add_argument("--submit", type=Path, help="what tests.bench.gpu.submit wrote")
+    parser.add_argument("--models", type=Path, help="what tests.bench.gpu.models wrote")
     parser.add_argument("--folder", type=Path, default=ROOT / "docs" / "benchmarks")
     options = parser.parse_args()
     submit, models = (

@@ -1,16 +1,16 @@
 """Kernel packs on a GPU: what they launch, how soon a program starts with one, and `auto` beside torch's own CUDA.
 
-    python -m tests.gpu.packs smoke                         # a pack made here, and the same made as without a GPU
-    python -m tests.gpu.packs start [--models NAMES] [--cold] [--turns N]
-    python -m tests.gpu.packs auto [--models NAMES] [--rounds N] [--seconds S] [--tune N] [--verify SECONDS]
+    python -m tests.bench.gpu.packs smoke                         # a pack made here, and the same made as without a GPU
+    python -m tests.bench.gpu.packs start [--models NAMES] [--cold] [--turns N]
+    python -m tests.bench.gpu.packs auto [--models NAMES] [--rounds N] [--seconds S] [--tune N] [--verify SECONDS]
 
     smoke  packs a program's calls on this chip and with FLAGOS_VENDOR=host; both must launch the same. The program then
            runs from each, and every replay is compared with FlagGems' own call, bit for bit.
     start  seconds from the start of the process to the end of the first training step, on flagos: native, verified with
            a pack, verified without (with Triton's cache of before, and with an empty one: --cold).
     auto   the time of a step on cuda and on flagos with FLAGOS_FLAGGEMS=auto and a pack made for the model, in turns in
-           one process (tests.gpu.eager). With --verify as a user does it who records, verifies and packs: the shipped
-           verdicts alone are about the sizes of the shipped records.
+           one process (tests.bench.gpu.eager). With --verify as a user does it who records, verifies and packs: the
+           shipped verdicts alone are about the sizes of the shipped records.
 
 What a part writes goes to --folder, where records and packs of before are taken as they are. Ends with 1 if something
 failed. `--json FILE` keeps the numbers.
@@ -31,9 +31,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from tests.bench.gpu import eager
+from tests.bench.gpu.workloads import WORKLOADS
 from tests.bench.timing import geometric_mean
-from tests.gpu import eager
-from tests.gpu.workloads import WORKLOADS
 
 COMPARED = [
     "qwen3-train", "bert-train", "gpt2-train", "llama-train", "t5-train", "vit-train", "mlp-train",
@@ -89,7 +89,7 @@ def _command(*words: str, limit: float = 560, **variables: str) -> str:
 
 def run(name: str, steps: int, **variables: str) -> dict[str, Any]:
     """What came of a model on flagos in a process of its own."""
-    program = [sys.executable, "-m", "tests.gpu.packs", "one", "--models", name]
+    program = [sys.executable, "-m", "tests.bench.gpu.packs", "one", "--models", name]
     out = _command(*program, "--steps", str(steps), **variables)
     return dict(json.loads(out.splitlines()[-1]))
 
@@ -98,7 +98,16 @@ def recorded(name: str, folder: Path) -> Path:
     """The record of two steps of a model; taken as it is if there is one."""
     record = folder / f"{name}.rec"
     if not record.exists():
-        program = [sys.executable, "-m", "tests.gpu.packs", "one", "--models", name, "--steps", "2"]
+        program = [
+            sys.executable,
+            "-m",
+            "tests.bench.gpu.packs",
+            "one",
+            "--models",
+            name,
+            "--steps",
+            "2",
+        ]
         _command(*FLAGOS, "record", "-o", str(record), "--", *program, FLAGOS_FLAGGEMS="off")
     return record
 

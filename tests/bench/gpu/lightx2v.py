@@ -1,6 +1,6 @@
 """LightX2V on flagos beside CUDA, time and memory: a DiT of the shape of Wan 2.1 1.3B, with random weights.
 
-    LIGHTX2V_PATH=<checkout> python -m tests.gpu.lightx2v [--rounds N] [--seconds S] [--sides A,B]
+    LIGHTX2V_PATH=<checkout> python -m tests.bench.gpu.lightx2v [--rounds N] [--seconds S] [--sides A,B]
         [--json FILE] [--small]
 
 LightX2V keeps its device for the life of a process, so that each side is a process of its own: they load
@@ -49,7 +49,7 @@ from torch import Tensor
 from tests.bench import machine
 from tests.bench.timing import Measured, Spread, measure, seconds_of
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 FULL = {
     "layers": 30, "dim": 1536, "ffn_dim": 8960, "heads": 12, "text_dim": 4096, "text_len": 512,
@@ -212,7 +212,7 @@ class Process:
         self._log = log
         with log.open("w") as errors:
             self._child = subprocess.Popen(
-                [sys.executable, "-m", "tests.gpu.lightx2v", "--serve", json.dumps(job)],
+                [sys.executable, "-m", "tests.bench.gpu.lightx2v", "--serve", json.dumps(job)],
                 cwd=ROOT,
                 env={**os.environ, **environment},
                 stdin=subprocess.PIPE,

@@ -1,6 +1,6 @@
 """TransformerEngine's operators on an NVIDIA device: the plan's, beside torch eager and compiled.
 
-    python -m tests.gpu.te [--rounds N] [--seconds S] [--only OPERATOR] [--no-compile] [--json FILE]
+    python -m tests.bench.gpu.te [--rounds N] [--seconds S] [--only OPERATOR] [--no-compile] [--json FILE]
 
 For each operator the time the host needs to submit one call, and the time the device needs for it (replays
 of a CUDA graph of ten calls, so that the host is not in it). Sides take turns in one process; least / median /

@@ -1,10 +1,10 @@
 """vLLM's server on flagos beside the one on its own CUDA platform, under load: TTFT, TPOT and throughput.
 
-    VLLM_PATH=<folder> python -m tests.gpu.vllm_serve [--models A,B] [--sides A,B] [--modes graphs]
+    VLLM_PATH=<folder> python -m tests.bench.gpu.vllm_serve [--models A,B] [--sides A,B] [--modes graphs]
         [--attention TRITON_ATTN|FLASH_ATTN] [--rates A,B] [--rounds N] [--load-seconds S] [--prompt N] [--new N]
         [--ranks N] [--seconds S] [--json FILE] [--logs FOLDER] [--small]
 
-The folder, the models, sides and modes are those of `tests.gpu.vllm`. The servers of all sides are up at the same
+The folder, the models, sides and modes are those of `tests.bench.gpu.vllm`. The servers of all sides are up at the same
 time on the same devices (`--ranks`), each with memory of its own, and are loaded in turns, one round each: what
 disturbs the machine disturbs all. `beside` is cuda again: how far its ratio is from 1 is the noise. The load is that
 of `vllm bench serve`: requests of `--prompt` random tokens that are due at random times (Poisson, `--rates` a second;
@@ -37,8 +37,8 @@ from statistics import median
 from typing import Any
 
 from adapters.torch.tests.launch import free_port
+from tests.bench.gpu import vllm as offline
 from tests.bench.timing import Spread
-from tests.gpu import vllm as offline
 
 # Of each server; what is left is for weights, activations and graphs of all of them.
 CACHE = 20 << 30
@@ -241,7 +241,7 @@ def measure(
             "warm": 4 if arguments.small else 64,
         }
         _, environment = offline.environment("cuda", places / sides[0], None)
-        command = [sys.executable, "-m", "tests.gpu.vllm_serve", "--load", json.dumps(job)]
+        command = [sys.executable, "-m", "tests.bench.gpu.vllm_serve", "--load", json.dumps(job)]
         log = logs / f"{model}-{mode}-load.log"
         with open(log, "w") as errors, subprocess.Popen(
             command, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True
@@ -272,7 +272,7 @@ def parser() -> argparse.ArgumentParser:
     """The command line."""
     assert __doc__ is not None
     result = argparse.ArgumentParser(
-        prog="python -m tests.gpu.vllm_serve",
+        prog="python -m tests.bench.gpu.vllm_serve",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -6,7 +6,7 @@ import pytest
 from torch.autograd import DeviceType
 from torch.autograd.profiler_util import FunctionEvent
 
-from tests.gpu.overlap import share_beside, spans, union
+from tests.bench.gpu.overlap import share_beside, spans, union
 
 NCCL = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 

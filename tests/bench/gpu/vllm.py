@@ -1,6 +1,6 @@
 """vLLM on flagos beside vLLM's own CUDA platform: speed, memory, and whether both compute the same bits.
 
-    VLLM_PATH=<folder> python -m tests.gpu.vllm [--models A,B] [--sides A,B] [--attention TRITON_ATTN|FLASH_ATTN]
+    VLLM_PATH=<folder> python -m tests.bench.gpu.vllm [--models A,B] [--sides A,B] [--attention TRITON_ATTN|FLASH_ATTN]
         [--modes eager,graphs,compiled] [--case MODEL:MODE:SIDE,SIDE] [--ranks N] [--rounds N] [--requests N]
         [--seconds S] [--side-seconds S] [--json FILE] [--logs FOLDER] [--small] [--check]
 
@@ -318,7 +318,7 @@ def run_side(job: dict[str, Any], timeout: float, log: Path) -> dict[str, Any]:
     command = [
         sys.executable,
         "-m",
-        "tests.gpu.vllm",
+        "tests.bench.gpu.vllm",
         "--one",
         json.dumps({**job, "plugins": plugins}),
     ]
@@ -403,7 +403,7 @@ def parser() -> argparse.ArgumentParser:
     """The command line."""
     assert __doc__ is not None
     result = argparse.ArgumentParser(
-        prog="python -m tests.gpu.vllm",
+        prog="python -m tests.bench.gpu.vllm",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -1,6 +1,6 @@
 """Whole models on flagos beside torch's own CUDA, turn by turn in one process: time, peak memory, and the same results.
 
-    python -m tests.gpu.eager [--models NAMES] [--rounds N] [--seconds S] [--json FILE] [--device-pair A,B]
+    python -m tests.bench.gpu.eager [--models NAMES] [--rounds N] [--seconds S] [--json FILE] [--device-pair A,B]
 
 Both sides of all models are in one process; one that dies or hangs takes its model along, and another process goes on
 with the next. First both sides take three steps under deterministic algorithms, whose losses have to be equal in every
@@ -8,8 +8,8 @@ bit; then the rounds, each of as many steps as fill --seconds on the first side.
 round (over 1: flagos takes longer), and that of the peaks of allocated memory. Ends with 1 when a model failed or the
 losses differ.
 
-    python -m tests.gpu.eager --models tiny-mlp-train,bert-train --rounds 7
-    FLAGOS_FLAGGEMS=auto FLAGOS_PACK=bert.flagospack python -m tests.gpu.eager --models bert-train
+    python -m tests.bench.gpu.eager --models tiny-mlp-train,bert-train --rounds 7
+    FLAGOS_FLAGGEMS=auto FLAGOS_PACK=bert.flagospack python -m tests.bench.gpu.eager --models bert-train
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from tests.bench.gpu.workloads import WORKLOADS
 from tests.bench.timing import Measured, Spread, geometric_mean, measure, seconds_of
-from tests.gpu.workloads import WORKLOADS
 
 CHECKED = 3
 """Steps whose losses are compared."""
@@ -123,7 +123,7 @@ def compare(
     **variables: str,
 ) -> Iterator[tuple[str, dict[str, Any] | str]]:
     """Each model with what `both` told of it, or why it failed. No model takes longer than `limit` seconds."""
-    command = [sys.executable, "-m", "tests.gpu.eager", "some", "--device-pair", devices]
+    command = [sys.executable, "-m", "tests.bench.gpu.eager", "some", "--device-pair", devices]
     command += ["--rounds", str(rounds), "--seconds", str(seconds)]
     environment = {
         **os.environ,

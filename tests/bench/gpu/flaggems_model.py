@@ -1,6 +1,6 @@
 """A whole model with every operator that FlagGems has on FlagGems: what it costs, and whether it learns the same.
 
-    python -m tests.gpu.flaggems_model [--rounds N] [--warmup N] [--layers N] [--json FILE]
+    python -m tests.bench.gpu.flaggems_model [--rounds N] [--warmup N] [--layers N] [--json FILE]
 
 Three sides take turns in one process, with a Qwen3 of the size of the published 0.6B and the same random weights
 in bfloat16: torch's own kernels on cuda; flagos, routed to FlagGems wherever it is not known to be wrong, its calls

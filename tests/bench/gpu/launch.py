@@ -1,6 +1,6 @@
 """Launches from Rust on an NVIDIA GPU: whether FlagGems computes the same bits, and what it costs the host.
 
-    python -m tests.gpu.launch [--json FILE] [--rounds N] [--iterations N] [--ops NAME,...]
+    python -m tests.bench.gpu.launch [--json FILE] [--rounds N] [--iterations N] [--ops NAME,...]
 
 Each of FlagGems' functions is called on small cuda tensors with its launches from Python and from Rust, and
 torch's own operator beside it, turn and turn about. Times are of submitting, without waiting for the device.
@@ -21,9 +21,9 @@ import torch
 import torch.nn.functional as F
 
 import torch_fl.launcher as launcher
+from tests.bench.gpu.submit import submitted
 from tests.bench.machine import driver, gpu, versions
 from tests.bench.timing import Measured, geometric_mean, lines, measure
-from tests.gpu.submit import submitted
 
 Call = Callable[[], Any]
 
