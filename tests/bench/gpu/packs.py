@@ -41,7 +41,7 @@ COMPARED = [
 ]  # fmt: skip
 FLAGOS = [sys.executable, "-m", "flagos"]
 LOSS_TOLERANCE = 0.02  # relative, of the last of a few steps
-VERDICTS = "verdicts.NVIDIA_H200.flaggems-5.0.2.json"
+VERDICTS = "verdicts.NVIDIA_H200.flaggems-5.0.2.json.gz"
 
 # ---- one process
 

@@ -108,8 +108,12 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     tables._table.cache_clear()
 
 
-def _path(kind: str, folder: Path | None = None) -> Path:
-    return (folder or tables.folder()) / tables.file_name(kind, "A chip", package.version())
+def _path(kind: str) -> Path:
+    return tables.folder() / tables.file_name(kind, "A chip", package.version())
+
+
+def _shipped(kind: str, chip: str = "A chip") -> Path:
+    return tables.shipped(kind, chip, package.version())
 
 
 def _put(path: Path, text: str) -> None:
@@ -123,7 +127,7 @@ def _read(kind: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("kind", RIGHT)
 def test_a_right_table_is_read_and_the_users_own_beats_the_shipped(kind: str) -> None:
-    tables.write(_path(kind, tables.SHIPPED), tables.table({}))
+    tables.write(_shipped(kind), tables.table({}))
     tables.write(_path(kind), tables.table(RIGHT[kind]))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -138,10 +142,7 @@ def test_verdicts_of_a_chip_with_the_same_processor_serve_and_say_whose_they_are
     entries = {**RIGHT["verdicts"], "neg": {"verdict": "FAILED", "cases": 1, "first": "neg(1)"}}
     for kind in RIGHT:
         made = {**tables.table(entries if kind == "verdicts" else RIGHT[kind]), "chip": other}
-        tables.write(
-            tables.SHIPPED / tables.file_name(kind, other, package.version()),
-            made,
-        )
+        tables.write(_shipped(kind, other), made)
     assert tables.verdicts() == {}, "the control: no chip is taken for another without a reason"
     monkeypatch.setattr(tables, "_SAME_PROCESSOR", {"A chip": other})
     tables._table.cache_clear()
@@ -196,13 +197,26 @@ def test_without_tables_nothing_is_said(
             assert _read(kind) == {} == tables.continued(_path(kind), kind)
 
 
+def test_a_compressed_table_is_smaller_and_whole_or_refused() -> None:
+    path = _shipped("verdicts")
+    made = tables.table(dict.fromkeys(map(str, range(1000)), STRICT))
+    tables.write(path, made)
+    assert path.stat().st_size < len(json.dumps(made)) / 10
+    assert tables.verdicts() == made["overloads"] == tables.continued(path)
+    data = path.read_bytes()
+    for broken in (data[:-9], data[:40] + b"?" * 9 + data[49:]):
+        path.write_bytes(broken)
+        with pytest.raises(RuntimeError, match="it is no table"):
+            tables.continued(path)
+
+
 @pytest.mark.parametrize("shipped", [True, False])
 @pytest.mark.parametrize(("kind", "text", "said"), BROKEN, ids=lambda value: value[:80])
 def test_a_broken_table_is_not_used(kind: str, text: str, said: str, shipped: bool) -> None:
     path = _path(kind)
     _put(path, text)
     if shipped:
-        tables.write(_path(kind, tables.SHIPPED), tables.table(RIGHT[kind]))
+        tables.write(_shipped(kind), tables.table(RIGHT[kind]))
     with pytest.warns(RuntimeWarning) as caught:
         found = [_read(kind) for _ in range(2)]
     assert found == [RIGHT[kind] if shipped else {}] * 2

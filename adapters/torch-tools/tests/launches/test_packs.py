@@ -137,7 +137,7 @@ from torch_fl_tools.records import files
 from pathlib import Path
 
 chip = without_device.CHIPS[0]
-tables.assume(tables.SHIPPED / tables.file_name("verdicts", chip.name, "5.0.2"))
+tables.assume(tables.shipped("verdicts", chip.name, "5.0.2"))
 asked = []
 # Each configuration is faster than the one before; the fourth is wrong.
 times = iter(range(100, 0, -10))

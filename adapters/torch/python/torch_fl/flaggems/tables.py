@@ -1,16 +1,19 @@
 """What was verified and measured of FlagGems' overloads, by chip.
 
-Tables are JSON files, shipped with this package or written by `flagos verify` and `flagos tune` into
+Tables are JSON files, shipped with this package (compressed) or written by `flagos verify` and `flagos tune` into
 `$XDG_DATA_HOME/flagos`; a user's table beats the shipped one of the same chip and version.
 """
 
 from __future__ import annotations
 
 import datetime
+import gzip
+import io
 import json
 import os
 import sys
 import warnings
+import zlib
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -34,6 +37,8 @@ _MADE_BY = {"verdicts": "flagos verify", "speed": "flagos tune"}
 # A kernel that is slower than the native one by less than this is no loss.
 AS_FAST = 1.05
 VERIFIED_FIRST = "another process verifies a call before it is served"
+# Bytes of a table without compression. The shipped one of the H200 has less than one MiB.
+_LARGEST = 64 << 20
 _assumed: dict[str, dict[str, Any]] = {}
 
 
@@ -64,6 +69,11 @@ def file_name(kind: str, chip_name: str, version: str, triton: str | None = None
     return f"{kind}.{chip_name.replace(' ', '_')}{by}.flaggems-{version}.json"
 
 
+def shipped(kind: str, chip_name: str, version: str, triton: str | None = None) -> Path:
+    """Where a table is that the package ships, compressed."""
+    return SHIPPED / f"{file_name(kind, chip_name, version, triton)}.gz"
+
+
 def _triton() -> str | None:
     """Triton's back end, where it does not follow from the chip: torch's devices have several vendors' compilers."""
     return native().triton_backend if native().device_type is not None else None
@@ -72,10 +82,13 @@ def _triton() -> str | None:
 def sources(kind: str, chip_name: str, triton: str | None = None) -> list[Path]:
     """Where tables about a chip may lie, the first that is there first: the user's, the shipped, and, of verdicts, the
     shipped one of a chip with the same processor."""
-    name = file_name(kind, chip_name, package.version(), triton)
-    found = [folder() / name, SHIPPED / name]
+    version = package.version()
+    found = [
+        folder() / file_name(kind, chip_name, version, triton),
+        shipped(kind, chip_name, version, triton),
+    ]
     if kind == "verdicts" and (same := _SAME_PROCESSOR.get(chip_name)) is not None:
-        found.append(SHIPPED / file_name(kind, same, package.version(), triton))
+        found.append(shipped(kind, same, version, triton))
     return found
 
 
@@ -99,9 +112,10 @@ def table(overloads: dict[str, Any], **about: Any) -> dict[str, Any]:
 
 
 def write(path: Path, made: dict[str, Any]) -> None:
-    """Write a table, whole or not at all."""
+    """Write a table, whole or not at all; compressed where the name ends with `.gz`."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    whole_file.write(path, json.dumps(made, indent=1, sort_keys=True) + "\n")
+    text = (json.dumps(made, indent=1, sort_keys=True) + "\n").encode()
+    whole_file.write(path, gzip.compress(text, mtime=0) if path.suffix == ".gz" else text)
 
 
 def partial(path: Path) -> Path:
@@ -191,10 +205,10 @@ def _overloads(path: Path, kind: str, **about: Any) -> dict[str, Any]:
 def _read(path: Path, kind: str) -> dict[str, Any] | None:
     """The table in a file; None where there is no file. Raises RuntimeError for one that is broken."""
     try:
-        found: Any = json.loads(path.read_text())
+        found: Any = json.loads(_text(path))
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (OSError, ValueError) as error:
+    except (OSError, EOFError, ValueError, zlib.error) as error:
         raise RuntimeError(f"it is no table ({type(error).__name__}: {error})") from error
     if not isinstance(found, dict) or not isinstance(found.get("overloads"), dict):
         raise RuntimeError("it is no table (it has no object `overloads`)")
@@ -204,6 +218,17 @@ def _read(path: Path, kind: str) -> dict[str, Any] | None:
         if wrong is not None:
             raise RuntimeError(f"its entry {name!r} is broken: {wrong}")
     return found
+
+
+def _text(path: Path) -> str:
+    """What is in a file, without compression."""
+    data = path.read_bytes()
+    if data[:2] == b"\x1f\x8b":
+        with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
+            data = file.read(_LARGEST + 1)
+    if len(data) > _LARGEST:
+        raise ValueError(f"more than {_LARGEST >> 20} MiB")
+    return data.decode()
 
 
 def _wrong_with_verdict(entry: dict[str, Any]) -> str | None:
