@@ -7,14 +7,23 @@ from pathlib import Path
 
 import pytest
 
+from tests.bench.history import SECTION
+
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 PAGE = (DOCS / "index.md").read_text(encoding="utf-8")
 ROW = re.compile(
-    r"^\| (?P<what>[^|]+) \| (?P<figures>[^|]+) \| \[(?P<date>[\d-]+)\]\((?P<report>benchmarks/[^)]+)\) \|$",
+    r"^\| (?P<what>[^|]+) \| (?P<figures>[^|]+) "
+    r"\| \[(?P<date>[\d-]+)\]\((?P<report>benchmarks/[^)#]+)#(?P<anchor>[^)]+)\) \|$",
     re.MULTILINE,
 )
 FIGURES = list(ROW.finditer(PAGE))
 NUMBER = re.compile(r"\d+\.\d+")
+
+
+def anchor(section: str) -> str:
+    """That of a section's heading."""
+    heading = section.partition("\n")[0].removeprefix("## ").lower()
+    return re.sub(r"[^\w -]", "", heading).replace(" ", "-")
 
 
 def test_there_are_figures() -> None:
@@ -24,10 +33,10 @@ def test_there_are_figures() -> None:
 
 @pytest.mark.parametrize("row", FIGURES, ids=lambda row: row["what"])
 def test_a_figure_stands_in_its_report(row: re.Match[str]) -> None:
-    report = DOCS / row["report"]
-    assert report.name.startswith(row["date"])
-    text = report.read_text(encoding="utf-8")
-    standing = set(NUMBER.findall(text))
+    page = (DOCS / row["report"]).read_text(encoding="utf-8")
+    reports = {anchor(section): section for section in SECTION.split(page)[1:]}
+    assert row["anchor"].startswith(row["date"])
+    standing = set(NUMBER.findall(reports[row["anchor"]]))
     assert set(NUMBER.findall(row["figures"])) <= standing
 
 

@@ -1,7 +1,7 @@
 """Collectives over shared memory beside gloo: `python -m tests.bench.collectives [--write]`.
 
 Runs `flagos bench comm` for 2, 4 and 8 processes, and the engine without torch and Python for 2, and, with
-`--write`, keeps the tables in docs/benchmarks/.
+`--write`, enters the tables into docs/benchmarks/comm.md.
 """
 
 from __future__ import annotations
@@ -15,10 +15,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.bench import machine
+from tests.bench import history, machine
 
 ROOT = Path(__file__).resolve().parents[2]
-FOLDER = ROOT / "docs" / "benchmarks"
 BENCH = [sys.executable, "-m", "torch_fl.distributed.bench"]
 # More processes than cores take longer for everything: fewer sizes.
 RUNS = {2: "1K,64K,1M,64M", 4: "1K,64K,1M,16M", 8: "1K,64K,1M"}
@@ -75,15 +74,14 @@ def main() -> int:
             f"{name} {x}" for name, x in machine.versions("torch", "flagos").items()
         )
         text = (
-            f"# Collectives of processes of one host\n\n{today}, {machine.processor()}, "
+            f"## {today}: processes of one host\n\n{machine.processor()}, "
             f"{machine.cores()} cores, {versions}.\n\n"
             "The engine `shm` beside gloo, through `torch.distributed`, on float32 tensors of the CPU. Both take\n"
             "turns in the same processes; the last column is the time of gloo over that of flagos, of rounds that\n"
             "stood side by side. Bus bandwidth is nccl-tests' definition. `make bench-comm` measures it again.\n\n"
             + "\n".join(parts)
         )
-        path = FOLDER / f"{today}-comm-host.md"
-        path.write_text(text)
+        path = history.keep("comm", text)
         print(f"kept in {path}")
     return 0
 

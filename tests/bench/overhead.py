@@ -3,8 +3,8 @@
     python -m tests.bench.overhead [--rounds N] [--iterations N] [--json] [--write]
 
 Operators on 8×8 tensors from Python and from C++, the allocator, `import torch` with and without the
-plugin, and `flagos devices`. Prints ratios; asserts nothing. `--write` keeps the report in
-docs/benchmarks.
+plugin, and `flagos devices`. Prints ratios; asserts nothing. `--write` enters the report
+into docs/benchmarks/host.md.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tests.bench import machine
+from tests.bench import history, machine
 from tests.bench.timing import (
     Measured,
     Spread,
@@ -209,10 +209,10 @@ class Report:
         }
 
     def markdown(self) -> str:
-        """The report as it is kept in docs/benchmarks."""
+        """The report as it is kept in docs/benchmarks/host.md."""
         found = machine.versions("flagos", "torch-fl", "torch", "numpy")
         lines = [
-            f"# Overhead of the flagos device on the host vendor, {datetime.date.today()}",
+            f"## {datetime.date.today()}: overhead",
             "",
             f"{machine.processor()}, {machine.cores()} cores. "
             + ", ".join(f"{name} {number}" for name, number in found.items())
@@ -277,9 +277,7 @@ def main() -> int:
     report = measure_all(options.rounds, options.iterations)
     print(json.dumps(report.to_json(), indent=2) if options.json else report.markdown())
     if options.write:
-        path = ROOT / "docs" / "benchmarks" / f"{datetime.date.today()}-host.md"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(report.markdown())
+        path = history.keep("host", report.markdown())
         print(f"written to {path.relative_to(ROOT)}", file=sys.stderr)
     return 0
 

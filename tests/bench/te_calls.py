@@ -4,7 +4,7 @@
 
 The implementation does nothing, so what is left is the way to it. With `TEFL_PATH` naming a checkout of
 TransformerEngine-FL, its own manager and module are measured turn and turn about in the same process.
-Prints ratios; asserts nothing. `--write` keeps the report in docs/benchmarks.
+Prints ratios; asserts nothing. `--write` enters the report into docs/benchmarks/te.md.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from flagos import Operator
-from tests.bench import machine
+from tests.bench import history, machine
 from tests.bench.timing import Measured, Spread, measure
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -197,7 +197,7 @@ def report(
     where = ", ".join(f"{name} {version}" for name, version in versions.items())
     today = datetime.date.today().isoformat()
     lines = [
-        f"# Calls of TransformerEngine's operators, {today}",
+        f"## {today}: calls on the host",
         "",
         f"{machine.processor()}, {machine.cores()} cores. {where}.",
         "",
@@ -255,9 +255,7 @@ def main() -> None:
     else:
         print(text)
     if options.write:
-        today = datetime.date.today().isoformat()
-        path = ROOT / "docs" / "benchmarks" / f"{today}-te-calls.md"
-        path.write_text(text)
+        path = history.keep("te", text)
         print(f"wrote {path.relative_to(ROOT)}", file=sys.stderr)
 
 

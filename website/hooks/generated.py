@@ -13,7 +13,7 @@ HERE = Path(__file__).resolve().parents[1]
 INDEXES = {
     "benchmarks": (
         "Benchmarks",
-        "Every report says when, on which machine and by which command it was made. The newest come first.",
+        "A page for each subject. A report says when, where and by which command it was made; the newest come first.",
     ),
     "conformance": (
         "Conformance",
@@ -29,9 +29,9 @@ def title(page: Path) -> str:
 
 
 def index(folder: Path) -> str:
-    """A list of the folder's pages, the newest first: their names begin with the date."""
+    """A list of the folder's pages."""
     name, words = INDEXES[folder.name]
-    pages = sorted((page for page in folder.glob("*.md") if page.stem != "index"), reverse=True)
+    pages = sorted(page for page in folder.glob("*.md") if page.stem != "index")
     lines = [f"- [{title(page)}]({page.name})" for page in pages]
     return "\n".join([f"# {name}", "", words, "", *lines, ""])
 

@@ -2,8 +2,8 @@
 
     python -m tests.bench.gpu.report [--submit FILE] [--models FILE] [--folder FOLDER]
 
-Takes the JSON files of tests.bench.gpu.submit and tests.bench.gpu.models, made on this machine, and writes
-FOLDER/<date>-<gpu>.md, by default in docs/benchmarks.
+Takes the JSON files of tests.bench.gpu.submit and tests.bench.gpu.models, made on this machine, and enters them into
+FOLDER/nvidia.md, by default in docs/benchmarks.
 """
 
 from __future__ import annotations
@@ -11,17 +11,14 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
-import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.bench import machine
+from tests.bench import history, machine
 from tests.bench.overhead import table
-
-ROOT = Path(__file__).resolve().parents[3]
 
 
 @dataclass(frozen=True)
@@ -42,16 +39,10 @@ class Facts:
         found["torch"] = torch.__version__  # with the CUDA version it was built for
         return cls(str(datetime.date.today()), machine.gpu(), machine.driver(), found)
 
-    @property
-    def file_name(self) -> str:
-        """Such as `2026-11-21-h200.md`."""
-        name = re.sub(r"[^a-z0-9]+", "-", self.gpu.lower().removeprefix("nvidia")).strip("-")
-        return f"{self.date}-{name}.md"
-
 
 def submit_section(measured: dict[str, Any]) -> Iterator[str]:
     """The host's cost of submitting an operator."""
-    yield "## Submitting operators"
+    yield "### Submitting operators"
     yield ""
     yield (
         "64×64 tensors, submitted from Python without waiting for the device; medians, and the ratios "
@@ -81,7 +72,7 @@ def submit_section(measured: dict[str, Any]) -> Iterator[str]:
 def models_section(measured: dict[str, Any]) -> Iterator[str]:
     """How fast a whole model is, and whether both devices computed the same."""
     size = measured["size"]
-    yield "## Whole models"
+    yield "### Whole models"
     yield ""
     yield (
         f"Qwen3 with random weights in bfloat16: {size['layers']} layers of {size['hidden']}, "
@@ -119,7 +110,7 @@ def models_section(measured: dict[str, Any]) -> Iterator[str]:
 def markdown(facts: Facts, submit: dict[str, Any] | None, models: dict[str, Any] | None) -> str:
     """The whole report."""
     lines = [
-        f"# flagos beside CUDA on {facts.gpu}, {facts.date}",
+        f"## {facts.date}: operators and models, {facts.gpu.removeprefix('NVIDIA ')}",
         "",
         f"{facts.gpu}, driver {facts.driver}. "
         + ", ".join(f"{name} {number}" for name, number in facts.versions.items())
@@ -140,7 +131,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--submit", type=Path, help="what tests.bench.gpu.submit wrote")
     parser.add_argument("--models", type=Path, help="what tests.bench.gpu.models wrote")
-    parser.add_argument("--folder", type=Path, default=ROOT / "docs" / "benchmarks")
+    parser.add_argument("--folder", type=Path, default=history.FOLDER)
     options = parser.parse_args()
     submit, models = (
         json.loads(path.read_text()) if path else None for path in (options.submit, options.models)
@@ -148,9 +139,7 @@ def main() -> int:
     if submit is None and models is None:
         parser.error("nothing to report: name --submit or --models")
     facts = Facts.of_this_machine()
-    path = options.folder / facts.file_name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(markdown(facts, submit, models))
+    path = history.keep("nvidia", markdown(facts, submit, models), options.folder)
     print(f"written to {path}", file=sys.stderr)
     return 0
 

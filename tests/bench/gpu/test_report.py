@@ -9,8 +9,9 @@ FACTS = Facts("2026-11-21", "NVIDIA H200 NVL", "570.1", {"python": "3.12.1", "to
 SPREAD = {"least": 0.9, "median": 1.25, "greatest": 1.5}
 
 
-def test_the_file_is_named_after_date_and_gpu() -> None:
-    assert FACTS.file_name == "2026-11-21-h200-nvl.md"
+def test_it_is_a_section_named_after_date_and_gpu() -> None:
+    heading = "## 2026-11-21: operators and models, H200 NVL\n"
+    assert markdown(FACTS, None, None).startswith(heading)
 
 
 def test_operators_and_models_are_told() -> None:
@@ -42,4 +43,4 @@ def test_operators_and_models_are_told() -> None:
 
 def test_a_part_that_was_not_measured_is_left_out() -> None:
     text = markdown(FACTS, None, None)
-    assert "##" not in text
+    assert "###" not in text

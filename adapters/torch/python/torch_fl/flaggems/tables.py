@@ -31,7 +31,7 @@ _VERDICTS = (STRICT, BASIC, FAILED, UNTESTED)
 SHIPPED = Path(__file__).resolve().parents[1] / "verdicts"
 # The boards H100 SXM5 and H200 have the same processor, GH100 of 132 multiprocessors, and differ in their memory: the
 # same programs run on both, at other speeds. What an H100 found of the shipped records agrees with the H200's table
-# (docs/benchmarks/2026-11-25-h100-evening.md).
+# (docs/benchmarks/nvidia.md#2026-11-25-evening-models-graphs-packs-h100).
 _SAME_PROCESSOR = {"NVIDIA H100 80GB HBM3": "NVIDIA H200"}
 _MADE_BY = {"verdicts": "flagos verify", "speed": "flagos tune"}
 # A kernel that is slower than the native one by less than this is no loss.
