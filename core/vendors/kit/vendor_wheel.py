@@ -34,7 +34,7 @@ class BuildLibrary(build_py):
     def run(self) -> None:
         """Compile the crate."""
         super().run()
-        (package,) = self.distribution.packages
+        (package,) = (name for name in self.distribution.packages if "." not in name)
         name = f"lib{package}.so"
         shutil.copy(_compiled(name), Path(self.build_lib, package, name))
 

@@ -6,9 +6,9 @@ import torch
 from torch.utils.dlpack import DLDeviceType
 
 from flagos import _core
-from torch_fl.native import rooms
 from torch_fl.native.base import Native
 from torch_fl.native.description import Description
+from torch_fl.native.triton import back_end
 
 _OF_THE_HOST = {DLDeviceType.kDLCPU, DLDeviceType.kDLCUDAHost, DLDeviceType.kDLROCMHost}
 
@@ -25,8 +25,8 @@ class LibraryNative(Native):
 
     def __init__(self, described: Description) -> None:
         super().__init__(described)
-        triton = rooms.of_triton(self.triton_backend)
-        self.completions = {} if triton is None else triton.COMPLETIONS
+        triton = back_end(self.triton_backend)
+        self.completions = {} if triton is None else triton.completions
 
     def install(self) -> None:
         """Complete libraries that know the vendor's devices by another name in torch.
@@ -35,7 +35,7 @@ class LibraryNative(Native):
         evaluation, to fused operators that it has for its own devices, and those ran on the CPU.
         """
         torch.backends.mha.set_fastpath_enabled(False)
-        triton = rooms.of_triton(self.triton_backend)
+        triton = back_end(self.triton_backend)
         if triton is not None:
             triton.install()
 

@@ -1,13 +1,11 @@
 """The rooms of torch's own device types: packages of torch_fl with the types' names.
 
 A room has a module `native`, whose `NATIVE` is the type's subclass of `TorchNative`, and what that subclass names.
-A back end of Triton's may have a room, too (`of_triton`).
 """
 
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import pkgutil
 from pathlib import Path
 from types import ModuleType
@@ -64,12 +62,3 @@ def has(device_type: str) -> bool:
 def module(device_type: str, name: str) -> ModuleType:
     """A module of the type's room. Raises ImportError where there is none."""
     return importlib.import_module(f"{_TORCH_FL.name}.{device_type}.{name}")
-
-
-def of_triton(backend: str | None) -> Any:
-    """The package for a back end of Triton's, `torch_fl.triton_<backend>`; None where it needs nothing special.
-
-    It has `COMPLETIONS`, as `Native.completions`, and `install()`, which is called when the device is registered.
-    """
-    name = f"torch_fl.triton_{backend}"
-    return importlib.import_module(name) if importlib.util.find_spec(name) is not None else None

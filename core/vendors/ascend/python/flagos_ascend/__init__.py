@@ -1,1 +1,1 @@
-"""The vendor `ascend` of flagos: its library, which flagos finds by `ascend.toml` in this folder."""
+"""The vendor `ascend` of flagos: its library, which flagos finds by `ascend.toml` here, and its part of Triton."""

@@ -96,7 +96,7 @@ side = torch.flagos.Stream(device="flagos:1")
 with torch.flagos.stream(side):
     assert active.get_current_stream(1) not in (active.get_current_stream(0), 0)
 assert ask("get_empty_tensor", 5).data_ptr() != 0
-from torch_fl.triton_ascend import driver as ours, registry as methods
+from flagos_ascend.triton_ascend import driver as ours, registry as methods
 methods.register(backend_register.backend_strategy_registry)  # again
 backend_register.backend_strategy_registry.register("another", "a_new_method")(print)
 methods.CATEGORY = "flagos once more"
@@ -137,7 +137,7 @@ for _ in range(100):
 flagos.synchronize()
 """
     assert newer.run(LAUNCH + program).report == []
-    change = "from torch_fl.triton_ascend import memory; memory.locks = memory.workspace\n"
+    change = "from flagos_ascend.triton_ascend import memory; memory.locks = memory.workspace\n"
     assert newer.run(LAUNCH + change + program).report != []
 
 

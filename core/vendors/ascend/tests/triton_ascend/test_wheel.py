@@ -64,7 +64,7 @@ def test_triton_may_be_imported_before_torch(chip: Chip) -> None:
 launch(kernels.add)
 assert back(out) == [index + 1 for index in range(100)], back(out)
 import triton.testing
-assert triton.testing.__dict__["__builtins__"]["__import__"].__module__ == "torch_fl.triton_ascend.names"
+assert triton.testing.__dict__["__builtins__"]["__import__"].__module__ == "flagos_ascend.triton_ascend.names"
 """,
         before="import triton, sys; assert 'torch' not in sys.modules\n",
     )
@@ -156,7 +156,7 @@ def test_memory_of_locks_is_released_and_is_not_used_too_early(chip: Chip) -> No
 
 def test_memory_of_locks_in_the_order_of_the_stream_is_too_early(chip: Chip) -> None:
     """What the test above notices: the launcher copies the first values while the kernel before still runs."""
-    change = "from torch_fl.triton_ascend import memory; memory.locks = memory.workspace"
+    change = "from flagos_ascend.triton_ascend import memory; memory.locks = memory.workspace"
     assert chip.run(LOCKS.format(change=change)).report != []
 
 
@@ -272,7 +272,7 @@ from types import SimpleNamespace
 from triton.backends.ascend import driver as module
 from triton.runtime import driver
 driver.active.get_current_target()
-from torch_fl.triton_ascend import launcher_3_2_0
+from flagos_ascend.triton_ascend import launcher_3_2_0
 every = {index: kind for index, kind in enumerate(("*fp32", "i1", "i32", "i64", "u32", "fp16", "fp32", "fp64", "*i8"))}
 count = 0
 for locks, workspace in ((2, 64), (-1, -1), (1, -1), (-1, 8)):
@@ -283,7 +283,7 @@ for locks, workspace in ((2, 64), (-1, -1), (1, -1), (-1, 8)):
         text = module.generate_npu_wrapper_src({1: 1}, every, metadata)
         for word in ("torch", "at::", "at_npu", "OpCommand"):
             for line in text.splitlines():
-                assert word not in line or "torch_fl.triton_ascend" in line, line
+                assert word not in line or "flagos_ascend.triton_ascend" in line, line
         assert ("rtStreamSynchronize" in text) == (os.environ.get("TRITON_ENABLE_TASKQUEUE") == "false")
         if (locks > 0) == (workspace > 0):
             assert module.make_npu_launcher_stub(module.generate_npu_header_src(), text).endswith(".so")
@@ -304,7 +304,7 @@ def test_another_versions_launcher_is_refused(chip: Chip) -> None:
     chip.run("""
 import kernels
 from triton.backends.ascend import driver as module
-from torch_fl.triton_ascend import launcher_3_2_0
+from flagos_ascend.triton_ascend import launcher_3_2_0
 original = module.generate_npu_wrapper_src.__wrapped__
 module.generate_npu_wrapper_src = lambda *arguments: original(*arguments).replace("SetCustomHandler", "SetHandler")
 launcher_3_2_0.install(module)

@@ -172,7 +172,6 @@ class Chip:
             "FLAGOS_VENDOR": "ascend",
             "FLAGOS_LOG": "off",
             "CORE_HEADER": str(ROOT / "core/include/flagos.h"),
-            "TORCH_FL_SOURCE": str(_installed("torch_fl")),
             **variables,
         }
         done = subprocess.run(

@@ -1,7 +1,7 @@
 """A double of torch for a Python without it: tensors of memory and streams of flagos' core, without operators.
 
-Everything that `torch_fl.triton_ascend` and Triton ask of torch at a launch is here, over the core's C table as the
-real adapter has it. The core and its allocator are the real ones.
+Everything that `flagos_ascend.triton_ascend` and Triton ask of torch at a launch is here, over the core's C table as
+the real adapter has it. The core and its allocator are the real ones.
 """
 
 from __future__ import annotations

@@ -1,20 +1,14 @@
-"""The part of torch_fl that knows triton-ascend, which is the real one, without the rest of the package."""
-
-import os
+"""What torch_fl does for a back end of Triton's, without the rest of the package."""
 
 from flagos.on_import import when_imported
-
-__path__.append(os.environ["TORCH_FL_SOURCE"])
-
-
-from torch_fl import triton_ascend  # noqa: E402
+from flagos_ascend.triton_ascend import BackEnd
 
 
 def _complete() -> None:
-    from torch_fl.triton_ascend import activation
+    from flagos_ascend.triton_ascend import activation
 
     activation.register()
 
 
-triton_ascend.install()
+BackEnd().install()
 when_imported("triton.runtime.driver", _complete)

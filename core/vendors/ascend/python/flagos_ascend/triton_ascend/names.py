@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from torch_fl.triton_ascend.device import interface
+from flagos_ascend.triton_ascend.device import interface
 
 MODULES = (
     "triton.runtime.libentry",  # imports torch_npu when it is imported, and calls torch.npu

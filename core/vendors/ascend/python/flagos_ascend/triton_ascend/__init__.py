@@ -13,12 +13,17 @@ import torch_npu by name see the few names that they use (`names`).
 
 from __future__ import annotations
 
-COMPLETIONS = {"triton.runtime.driver": "torch_fl.triton_ascend.activation"}
-"""Modules of Triton, each with the module here whose `register()` completes it."""
+from typing import ClassVar
 
 
-def install() -> None:
-    """Called when the device is registered, before any of the modules that `names` knows is imported."""
-    from torch_fl.triton_ascend import names
+class BackEnd:
+    """What torch_fl asks of this package, by the entry point `ascend` of the group `torch_fl.triton`."""
 
-    names.install()
+    completions: ClassVar = {"triton.runtime.driver": "flagos_ascend.triton_ascend.activation"}
+    """Modules of Triton, each with the module here whose `register()` completes it."""
+
+    def install(self) -> None:
+        """Called when the device is registered, before any of the modules that `names` knows is imported."""
+        from flagos_ascend.triton_ascend import names
+
+        names.install()

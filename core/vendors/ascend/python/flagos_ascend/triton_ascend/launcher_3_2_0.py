@@ -20,7 +20,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from torch_fl.triton_ascend import source
+from flagos_ascend.triton_ascend import source
 
 _HEADER = f"""#ifndef FLAGOS_TRITON_LAUNCHER
 #define FLAGOS_TRITON_LAUNCHER

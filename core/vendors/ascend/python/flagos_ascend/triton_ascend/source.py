@@ -17,12 +17,12 @@ HEADERS = r"""
 
 namespace flagos {
 
-// Memory for one launch, of torch_fl.triton_ascend.memory, which is told of the release when the kernel is queued. The
-// GIL is held. Without memory the address is null, and Python's error is set.
+// Memory for one launch, of flagos_ascend.triton_ascend.memory, which is told of the release when the kernel is queued.
+// The GIL is held. Without memory the address is null, and Python's error is set.
 class Memory {
  public:
   Memory(const char* kind, uint64_t bytes) {
-    PyObject* module = PyImport_ImportModule("torch_fl.triton_ascend.memory");
+    PyObject* module = PyImport_ImportModule("flagos_ascend.triton_ascend.memory");
     if (module == nullptr)
       return;
     owner_ = PyObject_CallMethod(module, kind, "K", static_cast<unsigned long long>(bytes));

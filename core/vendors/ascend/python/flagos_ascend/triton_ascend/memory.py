@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import torch
 
-from torch_fl.triton_ascend.device import TYPE, interface
+from flagos_ascend.triton_ascend.device import TYPE, interface
 
 _apart: dict[int, list[torch.Stream]] = {}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from torch_fl.triton_ascend import driver
+from flagos_ascend.triton_ascend import driver
 
 
 def register() -> None:

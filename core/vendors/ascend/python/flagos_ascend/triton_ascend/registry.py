@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from torch_fl.triton_ascend import device, source
+from flagos_ascend.triton_ascend import device, source
 
 CATEGORY = "flagos"
 

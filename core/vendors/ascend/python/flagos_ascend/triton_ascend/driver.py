@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from torch_fl.triton_ascend import device, launcher_3_2_0, registry, source
+from flagos_ascend.triton_ascend import device, launcher_3_2_0, registry, source
 
 _BACKEND = "triton.backends.ascend"
 # Bytes that a benchmark overwrites to empty the chip's caches, as in triton-ascend's own driver.
