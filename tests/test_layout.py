@@ -336,11 +336,28 @@ def test_packages_of_adapters_name_only_those_below() -> None:
     assert above == set()
 
 
+def test_a_chips_package_names_torch_fl_and_only_its_entry_points_name_it() -> None:
+    chips = {chip.replace("-", "_") for chip in CHIPS}
+    trees = [*ADAPTERS, *CHIP_FOLDERS.values(), ROOT / "python"]
+    sources = {path: path.read_text() for tree in trees for path in tree.glob("**/*.py")}
+    sources = {path: text for path, text in sources.items() if "tests" not in path.parts}
+    assert any("torch_fl" in named_packages(text) for text in sources.values())
+    above = {
+        f"{path.relative_to(ROOT)}: {name}"
+        for path, text in sources.items()
+        for name in named_packages(text)
+        if (name in chips and name not in path.parts)
+        or (name in ADAPTER_PACKAGES - {"torch_fl"} and chips & {*path.parts})
+    }
+    assert above == set()
+
+
 PACKAGES = [
     path.parent
     for path in (
         FLAGOS / "__init__.py",
         *sorted((ROOT / "adapters").glob("*/python/*/__init__.py")),
+        *sorted((ROOT / "core/vendors").glob("*/python/*/__init__.py")),
     )
 ]
 
