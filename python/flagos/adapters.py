@@ -5,7 +5,7 @@ An adapter contributes functions by entry points. The groups and the signatures 
 * ``flagos.commands``: ``run(arguments: list[str]) -> int`` is the command of the entry point's name. It
   parses its own options and returns the status; :class:`flagos.cli.output.CommandError` prints a message.
 * ``flagos.doctor.checks``: ``checks(timeout: float) -> Iterator[Check]`` runs in ``flagos doctor``;
-  ``timeout`` (seconds) is for each process it starts (:func:`flagos.doctor.process.run_module`).
+  ``timeout`` (seconds) is for each process it starts (:func:`flagos.processes.reports.run_module`).
 * ``flagos.doctor.canaries``: ``canaries(timeout: float, found: Mapping[str, Check]) -> Iterator[Check]``
   runs small computations after all checks; ``found`` are the checks by name.
 * ``flagos.frameworks``: ``framework() -> Framework`` tells which framework the adapter found and by which native

@@ -1,8 +1,6 @@
-"""Texts of how code outside flagos ends: by exceptions, and processes by signals."""
+"""Texts of exceptions that code outside flagos raises."""
 
 from __future__ import annotations
-
-import signal
 
 
 def message_of(error: BaseException) -> str:
@@ -16,11 +14,3 @@ def message_of(error: BaseException) -> str:
 def described(error: BaseException) -> str:
     """The exception's type and text: ``ValueError: not a number``."""
     return f"{type(error).__name__}: {message_of(error)}"
-
-
-def signal_name(status: int) -> str:
-    """The signal that ended a process, by the negative status that ``subprocess`` gives, such as ``SIGKILL``."""
-    try:
-        return signal.Signals(-status).name
-    except ValueError:
-        return f"signal {-status}"

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from typing import Any
 
-from torch_fl_tools.comparing import processes
+from flagos.processes.pool import TaskOutcome
+from torch_fl_tools.comparing import tasks
 
 from .databases import Case
 from .worker import Checks, has_memory_left
@@ -24,7 +25,7 @@ def run(
 
     Raises RuntimeError if a worker cannot even start.
     """
-    running = processes.run(
+    running = tasks.run(
         [json.dumps(case.to_json()) for case in cases],
         checks,
         jobs,
@@ -32,7 +33,7 @@ def run(
         task_seconds=time_limit,
         context="spawn",
         reuse=has_memory_left,
-        keep_output=True,
+        capture_output=True,
     )
     with _one_thread(), closing(running) as all_ended:
         for ended in all_ended:
@@ -60,7 +61,7 @@ def _one_thread() -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _post_mortem(ended: processes.Ended) -> dict[str, Any]:
+def _post_mortem(ended: TaskOutcome) -> dict[str, Any]:
     """The result of a case whose worker did not live to give one."""
     doing = ended.step[:_STEP_LENGTH]
     variant = doing.partition(" ")[0].rstrip(":") or "unknown"

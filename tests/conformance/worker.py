@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from torch_fl_tools.comparing.processes import Told
+from flagos.processes.pool import Report
 
 from . import reference
 from .databases import Case, calls_of, preload, variants_of
@@ -136,7 +136,7 @@ class Checks:
     close: bool = False
     expected: tuple[str, ...] = ()
 
-    def __call__(self, name: str, told: Told) -> dict[str, Any]:
+    def __call__(self, name: str, report: Report) -> dict[str, Any]:
         """The results of one case."""
         twins, expectations = _prepared(self)
         return check_case(
@@ -145,7 +145,7 @@ class Checks:
             expectations,
             sample_limit=self.sample_limit,
             only=self.variants,
-            note=lambda text: told(text, None),
+            note=lambda text: report(text, None),
         )
 
 

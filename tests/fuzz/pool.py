@@ -11,8 +11,11 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from flagos.processes.child import Child
+
 _ROOT = Path(__file__).resolve().parents[2]
 _STDERR_TAIL = 1500
+_PATIENCE = 60.0  # seconds that a worker with nothing left to do gets to end
 
 
 class Died(Exception):
@@ -34,16 +37,15 @@ class Worker:
         command = [sys.executable, "-m", "tests.fuzz.worker", "--results", str(child_pipe)]
         command += ["--journal", str(self._journal), "--plugin", plugin]
         with self._stderr.open("wb") as stderr:
-            self._process = subprocess.Popen(
+            self._process = Child(
                 command,
-                cwd=_ROOT,
+                folder=_ROOT,
                 # Sums must not depend on how many threads there are.
-                env={**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
+                environment={**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
                 stdin=subprocess.PIPE,
                 stdout=stderr,
                 stderr=stderr,
                 pass_fds=(child_pipe,),
-                text=True,
             )
         os.close(child_pipe)
         self._results = os.fdopen(pipe)
@@ -52,7 +54,7 @@ class Worker:
     def ask(self, request: dict[str, Any]) -> dict[str, Any]:
         """The answer to a request; raises Died."""
         assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(request) + "\n")
+        self._process.stdin.write(json.dumps(request).encode() + b"\n")
         self._process.stdin.flush()
         answer: dict[str, Any] = self._line()
         if "died" in answer:
@@ -71,7 +73,10 @@ class Worker:
 
     def close(self) -> None:
         """Ends the process, which has nothing left to do."""
+        assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
-            self._process.communicate()
+            self._process.stdin.close()
+        self._process.wait(_PATIENCE)
+        self._process.end()
         self._results.close()
         self._directory.cleanup()

@@ -19,6 +19,8 @@ from typing import Any, TextIO
 
 import torch
 
+from flagos.processes.ending import Ending
+
 from .control import CONTROLS
 from .generate import generator, replay
 from .program import TRIED, Step
@@ -93,7 +95,7 @@ def main() -> None:
                 return
             if status != _RENEW:
                 how = (
-                    "took too long" if status == -signal.SIGALRM else f"ended with status {status}"
+                    "took too long" if status == -signal.SIGALRM else f"ended with {Ending(status)}"
                 )
                 results.write(json.dumps({"died": how}) + "\n")
                 results.flush()

@@ -8,7 +8,7 @@ from importlib import metadata
 
 from flagos.adapters import published
 from flagos.doctor.check import Check, fail, ok, warn
-from flagos.doctor.process import run_module
+from flagos.processes.reports import run_module
 
 OLDEST_PYTHON = (3, 10)
 NEWEST_TESTED_PYTHON = (3, 14)

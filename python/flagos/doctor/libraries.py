@@ -11,13 +11,13 @@ import re
 import shutil
 import site
 import stat
-import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from flagos.doctor.check import Check, ok, warn
+from flagos.processes import child
 
 
 @dataclass(frozen=True)
@@ -97,10 +97,8 @@ def linker_cache() -> dict[str, Path]:
     if program is None:
         return {}
     try:
-        listing = subprocess.run(
-            [program, "-p"], capture_output=True, text=True, timeout=10, check=False
-        ).stdout
-    except (OSError, subprocess.SubprocessError):
+        listing = child.run([program, "-p"], deadline=10).output
+    except OSError:
         return {}
     found: dict[str, Path] = {}
     for line in listing.splitlines():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from flagos.doctor.process import report
+from flagos.processes.reports import report
 
 
 def main() -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flagos import _core
-from flagos.doctor.process import Outcome, run_module
+from flagos.processes.reports import Outcome, run_module
 from flagos.vendor_check.step import DECLARATIONS, OPENING, OPERATORS, TAKING, Finding, Status, Step
 
 __all__ = ["Finding", "Status", "Step", "Target", "checklist", "steps"]

@@ -11,8 +11,8 @@ import sys
 from collections.abc import Callable
 
 from flagos import FlagosError, _core
-from flagos.doctor.process import report
 from flagos.loading import load_adapters
+from flagos.processes.reports import report
 
 
 def take(target: str) -> None:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import faulthandler
 import gzip
 import importlib.util
 import json
-import multiprocessing
 import os
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
-import time
 from importlib.metadata import PackageNotFoundError
 from itertools import count
 from pathlib import Path
@@ -27,11 +24,11 @@ from torch.testing._internal.opinfo.core import OpInfo, SampleInput, UnaryUfuncI
 
 import torch_fl
 from adapters.torch.tests.flaggems.conftest import of_the_tested_version
+from flagos.processes.pool import TaskOutcome
 from torch_fl import replay
 from torch_fl.flaggems import envelope, implementations, package, tables
 from torch_fl.flaggems.tables import FAILED, STRICT, UNTESTED
 from torch_fl.native.description import description
-from torch_fl_tools.comparing import processes
 from torch_fl_tools.comparing.names import matches
 from torch_fl_tools.flaggems import cases, check, comparison, running, samples
 from torch_fl_tools.flaggems.verify import command as verify_command
@@ -375,7 +372,7 @@ def test_only_what_stops_in_flaggems_is_its_fault() -> None:
     ]
     strict = {"verdict": STRICT, "cases": 2, "first": None}
     for step in steps:
-        one = processes.Ended("exp", 1.0, failure="it died", step=step, so_far=dict(strict))
+        one = TaskOutcome("exp", 1.0, failure="it died", step=step, partial=dict(strict))
         found = verify_run.verdict(one)
         expected = FAILED if step.startswith("FlagGems' run of exp") else UNTESTED
         assert found["verdict"] == expected and found["first"] == f"it died in {step}"
@@ -383,7 +380,7 @@ def test_only_what_stops_in_flaggems_is_its_fault() -> None:
 
 def test_what_is_late_is_wrong_only_by_itself() -> None:
     step = "FlagGems' run of mm (function) float32, sample 0"
-    late = processes.Ended("mm", 1.0, failure="it took longer than 1 s", late=True, step=step)
+    late = TaskOutcome("mm", 1.0, failure="it took longer than 1 s", late=True, step=step)
     beside = verify_run.verdict(late)
     assert beside["verdict"] == UNTESTED and "beside other processes" in beside["first"]
     assert entries.is_cut(beside), "--resume tries it again"
@@ -400,7 +397,7 @@ def test_the_verdict_on_the_samples_as_they_are(served_by: Any) -> None:
     assert check.check("exp", where, 1)["plain"] == FAILED
     # A task that ends in a variation has not seen all samples.
     step = "FlagGems' run of exp (function) float32, sample 0, not contiguous"
-    died = processes.Ended("exp", 1.0, failure="it died", step=step, so_far={**found})
+    died = TaskOutcome("exp", 1.0, failure="it died", step=step, partial={**found})
     assert verify_run.verdict(died)["plain"] == UNTESTED
 
 
@@ -522,7 +519,7 @@ def test_a_device_lost_by_the_native_kernel_says_nothing_of_flaggems(
     found = check.check("exp", where, 1)
     case = "exp (function) float32, sample 0, with NaN and infinities"
     assert found["loss"].case == case and found["plain"] == UNTESTED
-    lost = verify_run.verdict(processes.Ended("exp", 1.0, found))
+    lost = verify_run.verdict(TaskOutcome("exp", 1.0, found))
     assert lost["verdict"] == UNTESTED and case in lost["first"]
     by_itself = check.check("exp", where, 1, losses=[found["loss"]])
     assert by_itself["loss"].case == case and by_itself["loss"].sure
@@ -556,7 +553,7 @@ def test_a_device_lost_by_flaggems_is_a_case_that_failed(monkeypatch: pytest.Mon
     case = "exp (function) float32, sample 1"
     assert found["loss"].case == case and not found["loss"].native and len(runs) == 1
     assert found["loss"].broken == {"nonempty"}
-    lost = verify_run.verdict(processes.Ended("exp", 1.0, found))
+    lost = verify_run.verdict(TaskOutcome("exp", 1.0, found))
     assert lost["verdict"] == FAILED and "illegal memory access" in lost["first"]
     again = check.check("exp", where, 3, losses=[found["loss"]])
     assert "loss" not in again and again["plain"] == FAILED, again
@@ -847,68 +844,6 @@ def test_what_is_made_like_a_tensor_is_on_its_device(served_by: Any) -> None:
     assert not implementations._takes_a_device("exp") and not implementations._takes_a_device(
         "arange"
     )
-
-
-# ---- processes
-
-
-def _task(name: str, told: processes.Told) -> Any:
-    told("the first step", {"found": 1})
-    faulthandler.disable()
-    if name == "crashes":
-        os.kill(os.getpid(), signal.SIGSEGV)
-    if name == "leaves":
-        os._exit(3)
-    if name == "raises":
-        raise ValueError("of its own")
-    if name == "hangs":
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        time.sleep(600)
-    if name == "slow":
-        for step in range(4):
-            told(f"step {step}", {"found": step})
-            time.sleep(1)
-    print("what a task prints goes nowhere")
-    return name.upper()
-
-
-def test_how_tasks_end(capfd: pytest.CaptureFixture[str]) -> None:
-    names = ["one", "crashes", "hangs", "leaves", "raises", "slow", "two"]
-    ended = {one.name: one for one in processes.run([*names], _task, 3, step_seconds=3)}
-    assert sorted(ended) == sorted(names)
-    assert {ended[name].result for name in ("one", "two", "slow")} == {"ONE", "TWO", "SLOW"}
-    assert ended["crashes"].failure == "the process ended with SIGSEGV"
-    assert ended["leaves"].failure == "the process ended with status 3"
-    assert ended["raises"].failure == "the process ended with status 1"
-    assert ended["hangs"].failure == "it took longer than 3 s"
-    assert ended["hangs"].step == "the first step" and ended["hangs"].so_far == {"found": 1}
-    assert capfd.readouterr().out == ""
-
-
-def test_nothing_is_lost_when_the_time_is_up() -> None:
-    names = ["one", "hangs", "two", "hangs too"]
-    ended = {one.name: one for one in processes.run([*names], _task, 1, 600, seconds=3)}
-    assert sorted(ended) == sorted(names)
-    assert ended["one"].result == "ONE"
-    assert ended["hangs"].over and ended["hangs"].seconds > 0 and ended["two"].over
-
-
-def test_what_is_put_back_runs_before_the_rest_has_ended() -> None:
-    todo = ["leaves", "slow"]
-    order = []
-    for one in processes.run(todo, _task, 2, 600):
-        order.append(one.name)
-        if order == ["leaves"]:
-            todo.insert(0, "one")
-    assert order == ["leaves", "one", "slow"]
-
-
-def test_closing_kills_what_runs() -> None:
-    running = processes.run(["one", "hangs"], _task, 2, 600)
-    assert next(running).name == "one"
-    assert multiprocessing.active_children()
-    running.close()
-    assert not multiprocessing.active_children()
 
 
 # ---- the whole

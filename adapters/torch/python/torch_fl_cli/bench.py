@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 
 from flagos.cli.output import CommandError
+from flagos.processes import foreground
 
 DETAILS = """
 benchmarks:
@@ -31,4 +31,4 @@ def run(arguments: list[str]) -> int:
         raise CommandError(
             f"there is no benchmark {name!r}", f"there is {', '.join(sorted(BENCHMARKS))}"
         )
-    return subprocess.run([sys.executable, "-m", BENCHMARKS[name], *arguments[1:]]).returncode
+    return foreground.run([sys.executable, "-m", BENCHMARKS[name], *arguments[1:]])

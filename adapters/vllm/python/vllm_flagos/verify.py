@@ -155,7 +155,7 @@ def verify(
     torch's tolerances of the type, BASIC within ten times these. Raises RuntimeError where FlagGems cannot be used.
     """
     from torch_fl.flaggems import tables
-    from torch_fl_tools.comparing import processes
+    from torch_fl_tools.comparing import tasks
     from vllm_flagos.kernels import flaggems
 
     reason = flaggems.missing()
@@ -163,7 +163,7 @@ def verify(
         raise RuntimeError(f"FlagGems cannot be used: {reason}")
     found: dict[str, dict[str, Any]] = {}
     task = partial(_verified, cases)
-    for one in processes.run(list(ops), task, jobs, _TIMEOUT, context="spawn", reuse=_again):
+    for one in tasks.run(list(ops), task, jobs, _TIMEOUT, context="spawn", reuse=_again):
         entry = one.result
         if (
             entry is None

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from flagos.doctor.check import Check, fail, ok
 from flagos.doctor.installation import installed_version
-from flagos.doctor.process import run_module
+from flagos.processes.reports import run_module
 
 PLUGIN = "NVTE_PLUGIN"
 MODULES = "TE_FL_PLUGIN_MODULES"

@@ -12,6 +12,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+from flagos.processes.child import Child
 from torch_fl_tools.bisect.findings import Call, Cause
 from torch_fl_tools.bisect.session import Program, Session
 from torch_fl_tools.bisect.state import Run, variables
@@ -117,18 +118,14 @@ def _status(repro: Path, timeout: float | None) -> int | None:
     """How the repro ends; None if it does not in time."""
     environment = {k: v for k, v in os.environ.items() if k != "FLAGOS_BISECT"}
     seconds = max(_REPRO_SECONDS, 2 * (timeout or 0))
-    try:
-        with (repro.parent / "repro.out").open("w") as out:
-            return subprocess.run(
-                [sys.executable, str(repro)],
-                env=environment,
-                stdout=out,
-                stderr=subprocess.STDOUT,
-                timeout=seconds,
-                check=False,
-            ).returncode
-    except subprocess.TimeoutExpired:
-        return None
+    with (
+        (repro.parent / "repro.out").open("wb") as out,
+        Child(
+            [sys.executable, repro], environment=environment, stdout=out, stderr=subprocess.STDOUT
+        ) as child,
+    ):
+        ending = child.wait(seconds)
+    return ending.status if ending is not None and ending.deadline is None else None
 
 
 _TEXT = '''"""One call of {op}, by {impl} and by {reference}. Written by `flagos bisect`; {said}.

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 from flagos.cli import command_line
 from flagos.cli.output import CommandError, print_json
-from flagos.doctor.process import run_module
+from flagos.processes.reports import run_module
 from torch_fl_tools.bisect import calls, report
 from torch_fl_tools.bisect.findings import Found
 from torch_fl_tools.bisect.session import Check, Session

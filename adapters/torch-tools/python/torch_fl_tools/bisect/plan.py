@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from importlib.metadata import PackageNotFoundError, version
 
-from flagos.doctor.process import report
+from flagos.processes.reports import report
 
 
 def _versions() -> dict[str, str]:

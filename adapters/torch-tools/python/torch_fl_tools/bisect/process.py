@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import re
-import signal
-import subprocess
-import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from flagos.cli.output import CommandError
-from flagos.messages import signal_name
+from flagos.processes.child import Child
+from flagos.processes.ending import Ending
 from torch_fl_tools.bisect.findings import Outcome
 
 _LAST = 4000  # bytes of standard error that a reason is looked for in
 _ERROR = re.compile(r"[\w.]*(Error|Exception|Interrupt)\b")
-_PR_SET_PDEATHSIG = 1
 
 
 def run(
@@ -50,53 +45,37 @@ def run(
     marks = _Marks(folder)
     with (folder / "stdout").open("wb") as out, (folder / "stderr").open("wb") as err:
         try:
-            process = subprocess.Popen(
-                command,
-                env=variables,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=err,
-                start_new_session=True,
-                preexec_fn=_die_with_parent,
+            child = Child(
+                command, environment=variables, stdout=out, stderr=err, dies_with_parent=True
             )
         except OSError as error:
             raise CommandError(
                 f"{command[0]} cannot be run: {error.strerror}",
                 "name a program: flagos bisect -- python train.py",
             ) from error
-        began = time.monotonic()
-        stopped = None
-        try:
-            while stopped is None:
-                with suppress(subprocess.TimeoutExpired):
-                    process.wait(0.05)
-                    break
-                if timeout is not None and time.monotonic() - began > timeout:
-                    stopped = Outcome("timeout", f"did not end in {timeout:g} s")
-                elif stop():
-                    stopped = Outcome("stopped")
-                else:
-                    stopped = marks.bad()
-        finally:
-            # The program, unless it has ended, and what it started and left behind.
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-    return stopped or marks.bad() or _ended(process.returncode, folder) or marks.missing(expected)
+        stopped: Outcome | None = None
+
+        def interrupts() -> bool:
+            nonlocal stopped
+            stopped = Outcome("stopped") if stop() else marks.bad()
+            return stopped is not None
+
+        with child:
+            ending = child.wait(timeout, stop=interrupts)
+    if stopped is not None:
+        return stopped
+    if ending is not None and ending.deadline is not None:
+        return Outcome("timeout", f"did not end in {ending.deadline:g} s")
+    return marks.bad() or _failure(ending, folder) or marks.missing(expected)
 
 
-def _die_with_parent() -> None:
-    """In the child: end with this command, also if the command is killed."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def _ended(status: int, folder: Path) -> Outcome | None:
-    if status == 0:
+def _failure(ending: Ending | None, folder: Path) -> Outcome | None:
+    if ending is None or ending.status == 0:
         return None
-    if status < 0:
-        return Outcome("signal", f"ended by {signal_name(status)}")
-    said = last_line(folder / "stderr")
-    return Outcome("status", f"status {status}" + (f" ({said})" if said else ""))
+    if ending.signal is not None:
+        return Outcome("signal", f"ended by {ending}")
+    error = last_line(folder / "stderr")
+    return Outcome("status", str(ending) + (f" ({error})" if error else ""))
 
 
 def last_line(path: Path) -> str:
@@ -126,11 +105,11 @@ class _Marks:
                 text = file.read()
             whole = text[: text.rfind("\n") + 1]
             for line in whole.splitlines():
-                told = json.loads(line)
-                if told["bad"]:
-                    kind = "nan" if "are NaN" in told["bad"] else "differs"
-                    where = f"mark {told['name']!r}, number {told['number']}"
-                    return Outcome(kind, f"{where}: {told['bad']}")
+                mark = json.loads(line)
+                if mark["bad"]:
+                    kind = "nan" if "are NaN" in mark["bad"] else "differs"
+                    where = f"mark {mark['name']!r}, number {mark['number']}"
+                    return Outcome(kind, f"{where}: {mark['bad']}")
             self._read[path] = self._read.get(path, 0) + len(whole.encode())
         return None
 

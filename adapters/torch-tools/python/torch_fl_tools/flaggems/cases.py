@@ -17,11 +17,12 @@ import torch
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
+from flagos.processes.pool import Report, TaskOutcome
 from torch_fl import python_kernels
 from torch_fl.flaggems import envelope, interpreted
 from torch_fl.flaggems.parts import CALLED_BY
 from torch_fl.native import native
-from torch_fl_tools.comparing import processes
+from torch_fl_tools.comparing import tasks
 from torch_fl_tools.flaggems import samples
 from torch_fl_tools.flaggems.samples import tensors
 
@@ -150,7 +151,7 @@ def calling(
     samples: int = 40,
     seconds: float = float("inf"),
     stop: Callable[[], bool] = lambda: False,
-) -> tuple[dict[str, Where], list[processes.Ended]]:
+) -> tuple[dict[str, Where], list[TaskOutcome]]:
     """For each overload the entries of the database whose samples call it, with the form. Runs on the CPU.
 
     An overload that its own entries do not call in any form is called itself with their samples (`relu_` with those
@@ -165,25 +166,25 @@ def calling(
     torch.set_num_threads(1)
     try:
         # Forked even for one entry: a process that has used autograd cannot fork one that uses it.
-        def share(job: str, told: processes.Told) -> dict[str, Where]:
-            return _calling(names[int(job) :: jobs], wanted, samples, told)
+        def share(job: str, report: Report) -> dict[str, Where]:
+            return _calling(names[int(job) :: jobs], wanted, samples, report)
 
         shares = [str(job) for job in range(jobs)]
-        ended = list(processes.run(shares, share, jobs, _ENTRY_SECONDS, seconds, stop))
+        ended = list(tasks.run(shares, share, jobs, _ENTRY_SECONDS, seconds, stop))
         found: dict[str, Where] = defaultdict(list)
         for one in ended:
-            for overload, where in (one.result or one.so_far or {}).items():
+            for overload, where in (one.result or one.partial or {}).items():
                 found[overload] += where
         for overload in CALLED_BY.keys() & wanted:
             found[overload] = [CALLED_BY[overload]]
 
-        def itself(overload: str, told: processes.Told) -> Where:
-            return _called_itself(overload, samples, told)
+        def itself(overload: str, report: Report) -> Where:
+            return _called_itself(overload, samples, report)
 
         all_looked = all(one.result is not None for one in ended)
         missing = sorted(n for n in wanted if not any(_own(n, entry) for entry, _ in found[n]))
         left = seconds - (time.monotonic() - began)
-        for one in processes.run(
+        for one in tasks.run(
             missing if all_looked else [], itself, jobs, _ENTRY_SECONDS, left, stop
         ):
             ended.append(one)
@@ -198,12 +199,10 @@ def calling(
     return ordered, [one for one in ended if one.result is None]
 
 
-def _calling(
-    names: list[str], wanted: set[str], samples: int, told: processes.Told
-) -> dict[str, Where]:
+def _calling(names: list[str], wanted: set[str], samples: int, report: Report) -> dict[str, Where]:
     found: dict[str, Where] = defaultdict(list)
     for name in names:
-        told(name, dict(found))
+        report(name, dict(found))
         op = database()[name]
         dtype = next((d for d in envelope.TYPES if d in op.dtypes), None)
         if dtype is None:
@@ -224,12 +223,12 @@ def _calling(
     return dict(found)
 
 
-def _called_itself(overload: str, samples: int, told: processes.Told) -> Where:
+def _called_itself(overload: str, samples: int, report: Report) -> Where:
     found: Where = []
     for name, op in database().items():
         if not _own(overload, name):
             continue
-        told(f"{overload}, with samples of {name}", None)
+        report(f"{overload}, with samples of {name}", None)
         dtype = next((d for d in envelope.TYPES if d in op.dtypes), None)
         call = _directly(op, overload)
         for sample in islice(op.sample_inputs("cpu", dtype), samples) if dtype else ():

@@ -2,7 +2,7 @@
 
 python -m torch_fl_tools.flaggems.checker READ WRITE
 
-reads calls, as records have them, from the file descriptor READ, one a line, and writes what it found to WRITE.
+reads calls, as records have them, from the file descriptor READ, one per line, and writes its verdicts to WRITE.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import time
 from contextlib import suppress
 from typing import IO, Any
 
-from flagos.messages import signal_name
+from flagos.processes.child import Child
 from torch_fl.flaggems import pack_in_use
 from torch_fl_tools.records import facts, program
 
@@ -28,17 +28,17 @@ class Checker:
     """The other end. Not for several threads at once."""
 
     def __init__(self) -> None:
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Child | None = None
         self._owner = 0
         self._calls: IO[bytes] | None = None
         self._answers = -1
 
     def judge(self, call: facts.Call, configuration: int | None = None) -> tuple[str | None, str]:
         """The verdict of `recorded.judging.judge` by all configurations or one; FAILED if it dies or is late."""
-        if self._process is None or self._owner != os.getpid() or self._process.poll() is not None:
+        if self._process is None or self._owner != os.getpid() or not self._process.running():
             self._start()
         assert self._calls is not None and self._process is not None
-        with suppress(BrokenPipeError):  # its end is told below
+        with suppress(BrokenPipeError):  # its end is reported below
             line = {**facts.to_json(call), "configuration": configuration}
             self._calls.write(json.dumps(line).encode() + b"\n")
             self._calls.flush()
@@ -49,15 +49,14 @@ class Checker:
                 self.close()
                 return "FAILED", f"it took longer than {_SECONDS:.0f} s"
             if not (more := os.read(self._answers, 1 << 16)):
-                code = self._process.wait()
+                ending = self._process.wait()
                 self.close()
-                how = signal_name(code) if code < 0 else f"status {code}"
-                return "FAILED", f"the process that tried it ended with {how}"
+                return "FAILED", f"the process that tried it ended with {ending}"
             answer += more
-        found: dict[str, Any] = json.loads(answer)
-        if found["lost"]:
+        verdict: dict[str, Any] = json.loads(answer)
+        if verdict["lost"]:
             self.close()
-        return found["verdict"], found["why"]
+        return verdict["verdict"], verdict["why"]
 
     def _start(self) -> None:
         self.close()
@@ -67,12 +66,8 @@ class Checker:
         for name in (program.FOLDER, program.META, pack_in_use.PACK):
             environment.pop(name, None)
         command = [sys.executable, "-m", __name__, str(theirs), str(given)]
-        self._process = subprocess.Popen(
-            command,
-            env=environment,
-            pass_fds=(theirs, given),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
+        self._process = Child(
+            command, environment=environment, pass_fds=(theirs, given), stdout=subprocess.DEVNULL
         )
         os.close(theirs)
         os.close(given)
@@ -83,8 +78,7 @@ class Checker:
         if self._process is None:
             return
         if self._owner == os.getpid():
-            self._process.kill()
-            self._process.wait()
+            self._process.end()
         assert self._calls is not None
         with suppress(BrokenPipeError):
             self._calls.close()
@@ -100,11 +94,11 @@ def _serve(calls: IO[str], answers: IO[str]) -> None:
     package.load_before_forking()  # what it tunes is not kept
     launcher.uninstall()  # it keeps the kernel of the first configuration
     for line in calls:
-        told = json.loads(line)
-        number = told["configuration"]
-        outcome = judge(facts.from_json(told), every_config=number is None, first=number or 0)
-        said = {"verdict": outcome.verdict, "why": outcome.why, "lost": outcome.lost}
-        answers.write(json.dumps(said) + "\n")
+        request = json.loads(line)
+        number = request["configuration"]
+        outcome = judge(facts.from_json(request), every_config=number is None, first=number or 0)
+        answer = {"verdict": outcome.verdict, "why": outcome.why, "lost": outcome.lost}
+        answers.write(json.dumps(answer) + "\n")
         answers.flush()
         if outcome.lost:
             return

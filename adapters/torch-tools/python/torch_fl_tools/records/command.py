@@ -30,8 +30,9 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-from flagos.cli import command_line, output_files, passed_signals
+from flagos.cli import command_line, output_files
 from flagos.cli.output import CommandError
+from flagos.processes import foreground
 from torch_fl_tools.comparing.names import matches
 from torch_fl_tools.records import facts, files, program
 from torch_fl_tools.records.facts import BrokenRecord
@@ -95,8 +96,8 @@ def _record(command: list[str], out: Path, meta: bool, as_json: bool) -> int:
     with tempfile.TemporaryDirectory(prefix="flagos-record-") as folder:
         environment = {**os.environ, program.FOLDER: folder, program.META: str(int(meta))}
         try:
-            status = passed_signals.run(
-                command, env=environment, stdout=sys.stderr if as_json else None
+            status = foreground.run(
+                command, environment=environment, stdout=sys.stderr if as_json else None
             )
         except OSError as error:
             print(f"error: {command[0]} did not start: {error}", file=sys.stderr)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flagos.messages import signal_name
+from flagos.processes.ending import signal_name
 from torch_fl_tools.report.program import Ended
 
 UNROUTED = "in no route"

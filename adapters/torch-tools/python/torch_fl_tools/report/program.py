@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from flagos.cli import passed_signals
 from flagos.cli.output import CommandError
+from flagos.processes import foreground
 from torch_fl_tools.report import DEVICE_SECONDS, VARIABLE
 
 
@@ -26,15 +26,15 @@ class Ended:
 def run(command: Sequence[str], folder: Path, device_seconds: float, *, quiet: bool) -> Ended:
     """Run the command, whose processes leave their files in `folder`.
 
-    Ctrl-C reaches the program, and SIGTERM and SIGHUP are passed on to it: the report is made in any case. With
+    Ctrl-C reaches the program, and SIGTERM and SIGHUP are forwarded to it: the report is made in any case. With
     `quiet` what the program prints goes to standard error.
     """
     (folder / DEVICE_SECONDS).write_text(str(device_seconds))
     started, began = time.time(), time.monotonic()
     try:
-        status = passed_signals.run(
+        status = foreground.run(
             command,
-            env={**os.environ, VARIABLE: str(folder)},
+            environment={**os.environ, VARIABLE: str(folder)},
             stdout=sys.stderr if quiet else None,
         )
     except OSError as error:

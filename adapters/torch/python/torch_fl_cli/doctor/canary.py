@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from flagos.doctor.process import report
+from flagos.processes.reports import report
 
 if TYPE_CHECKING:
     import torch

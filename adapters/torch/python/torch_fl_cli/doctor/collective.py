@@ -7,7 +7,7 @@ import sys
 import tempfile
 from datetime import timedelta
 
-from flagos.doctor.process import report
+from flagos.processes.reports import report
 
 RANKS = 2
 PROBLEM = 3

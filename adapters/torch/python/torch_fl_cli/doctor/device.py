@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from flagos.doctor.check import Check, fail, ok, warn
-from flagos.doctor.process import run_module
+from flagos.processes.reports import run_module
 from torch_fl_cli.doctor.canary import CANARIES, DEVICE
 from torch_fl_cli.doctor.framework import AUTOLOAD
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from flagos.doctor.check import Check, fail, ok
-from flagos.doctor.process import run_module
+from flagos.processes.reports import run_module
 from torch_fl_cli.doctor.collective import PROBLEM
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from flagos import ConfigError, _core
 from flagos.doctor.check import Check, fail, ok, warn
 from flagos.doctor.installation import installed_version
-from flagos.doctor.process import run_module
+from flagos.processes.reports import run_module
 from torch_fl_cli import run
 from torch_fl_cli.shims import minor_of, shims_present
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from flagos.doctor.process import report
+from flagos.processes.reports import report
 
 
 def main() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flagos.doctor.process import report
+from flagos.processes.reports import report
 
 
 def main() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from flagos.doctor.check import Check, Status, fail, ok, warn
 from flagos.doctor.installation import installed_version
-from flagos.doctor.process import run_module
+from flagos.processes.reports import run_module
 
 VENDOR = "ascend"
 INSTALL = "pip install --no-deps triton-ascend==3.2.0 pybind11 (the wheel is for Python 3.11)"

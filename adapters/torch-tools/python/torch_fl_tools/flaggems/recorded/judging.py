@@ -49,19 +49,20 @@ class Outcome:
 def judge(
     call: Call,
     every_config: bool = False,
-    told: Callable[[str], None] = lambda step: None,
+    report: Callable[[str], None] = lambda step: None,
     red_zones: bool = True,
     until: float = float("inf"),
     first: int = 0,
 ) -> Outcome:
     """The verdict on FlagGems' kernel for one call: as the native kernel's result, and nothing else read or written.
 
-    `told` is told each step before it. `every_config` runs all configurations of kernels that are tuned, instead of the
-    first that the chip takes, counted from the number `first`; no other is begun after `until`, by time.monotonic.
+    `report` is called with each step before it. `every_config` runs all configurations of kernels that are tuned,
+    instead of the first that the chip takes, counted from the number `first`; no other is begun after `until`, by
+    time.monotonic.
     Without `red_zones` memory is torch's own, for a checker outside, and runs are not repeated.
     """
     try:
-        return _judge(call, every_config, told, red_zones, until, first)
+        return _judge(call, every_config, report, red_zones, until, first)
     except Exception as error:
         if implementations.without_memory(error):
             return Outcome(None, f"there is no memory for it: {error}".splitlines()[0], short=True)
@@ -75,7 +76,7 @@ def judge(
 def _judge(
     call: Call,
     every_config: bool,
-    told: Callable[[str], None],
+    report: Callable[[str], None],
     red_zones: bool,
     until: float,
     first: int,
@@ -95,7 +96,7 @@ def _judge(
     ]:
         found.why = f"it serves no such call: {envelope.meaning(broken[0])}"
         return found
-    told(f"the native run of {call}")
+    report(f"the native run of {call}")
     try:
         with torch.no_grad():
             expected = _results(op, op(*args, **kwargs), args, kwargs)
@@ -109,7 +110,7 @@ def _judge(
 
     number, configurations = first, first + 1
     while number < configurations:
-        told(f"FlagGems' run of {call}" + (f", configuration {number}" if number else ""))
+        report(f"FlagGems' run of {call}" + (f", configuration {number}" if number else ""))
         try:
             with choosing(number) as choice:
                 made, wrong = _run(op, inputs, device, FILLERS[0], red_zones)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+from flagos.processes import child
 from torch_fl_tools.records import facts, files
 from torch_fl_tools.records.facts import Call
 
@@ -28,7 +28,7 @@ def missing() -> str | None:
 def check(call: Call) -> str | None:
     """The first error that it finds in FlagGems' run of a call; None without any.
 
-    Raises RuntimeError if the process fails otherwise, and subprocess.TimeoutExpired.
+    Raises RuntimeError if the process fails otherwise or takes too long.
     """
     with tempfile.TemporaryDirectory(prefix="sanitizer-") as folder:
         path = Path(folder) / "one.rec"
@@ -36,19 +36,17 @@ def check(call: Call) -> str | None:
         command = [TOOL, "--tool", "memcheck", "--error-exitcode", str(_FOUND), sys.executable]
         command += ["-m", "torch_fl_tools.flaggems.recorded.sanitizer", str(path)]
         environment = {**os.environ, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
-        done = subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=_SECONDS
-        )
-    if done.returncode == _FOUND:
+        done = child.run(command, environment=environment, deadline=_SECONDS)
+    if done.ending.deadline is None and done.ending.status == _FOUND:
         errors = [
-            line.strip("= ") for line in done.stdout.splitlines() if line.startswith("=========")
+            line.strip("= ") for line in done.output.splitlines() if line.startswith("=========")
         ]
-        told = [line for line in errors if "Invalid" in line or " at " in line or "Address" in line]
-        return f"{TOOL}: " + "; ".join(told[:3] or errors[:3] or ["an error without words"])
-    if done.returncode != 0:
-        raise RuntimeError(
-            f"{TOOL} ended with status {done.returncode}: {done.stderr.strip()[-300:]}"
-        )
+        places = [
+            line for line in errors if "Invalid" in line or " at " in line or "Address" in line
+        ]
+        return f"{TOOL}: " + "; ".join(places[:3] or errors[:3] or ["an error without words"])
+    if done.ending.status != 0:
+        raise RuntimeError(f"{TOOL} ended with {done.ending}: {done.errors.strip()[-300:]}")
     return None
 
 

@@ -14,10 +14,11 @@ from typing import Any
 
 import torch
 
+from flagos.processes.pool import Report
 from torch_fl import launcher
 from torch_fl.flaggems import envelope, package, sizes
 from torch_fl.flaggems.tables import BASIC, FAILED, STRICT, UNTESTED
-from torch_fl_tools.comparing import processes
+from torch_fl_tools.comparing import tasks
 from torch_fl_tools.flaggems.recorded import classes, ladder, sanitizer
 from torch_fl_tools.flaggems.recorded.judging import Outcome, judge
 from torch_fl_tools.records import facts
@@ -71,9 +72,9 @@ def verify(
     found: Verdicts = {}
     todo, total, done = sorted(by_overload), len(by_overload), 0
 
-    def task(name: str, told: processes.Told) -> dict[str, Any]:
+    def task(name: str, report: Report) -> dict[str, Any]:
         launcher.uninstall()  # it keeps the kernel of the first configuration
-        return check(name, by_overload[name], how, told, losses[name])
+        return check(name, by_overload[name], how, report, losses[name])
 
     alone: list[str] = []  # overloads that found no memory beside the others, and run again without
     beside: Verdicts = {}  # what was found of these before
@@ -82,10 +83,10 @@ def verify(
         if by_itself:
             todo, alone = alone, []
         left = seconds - (time.monotonic() - began)
-        running = processes.run(todo, task, 1 if by_itself else jobs, _CALL_SECONDS, left, stop)
+        running = tasks.run(todo, task, 1 if by_itself else jobs, _CALL_SECONDS, left, stop)
         with closing(running) as ended:
             for one in ended:
-                result = dict(one.result or one.so_far or _nothing(NO_TIME))
+                result = dict(one.result or one.partial or _nothing(NO_TIME))
                 lost: _Lost | None = result.pop("lost", None)
                 short = result.pop("short", False)
                 if one.result is None and one.failure is not None and one.step:
@@ -123,7 +124,7 @@ def check(
     overload: str,
     calls: list[Call],
     how: How,
-    told: processes.Told = lambda step, so_far: None,
+    report: Report = lambda step, so_far: None,
     losses: Iterable[_Lost] = (),
 ) -> dict[str, Any]:
     """What is found of an overload by its recorded calls, and by smaller ones of the same form.
@@ -152,7 +153,7 @@ def check(
         else:
 
             def step(said: str) -> None:
-                told(said, dict(about))
+                report(said, dict(about))
 
             outcome = judge(call, how.every_config, step, until=began + how.each)
             if outcome.verdict in (STRICT, BASIC) and how.sanitizer:

@@ -12,11 +12,12 @@ from typing import Any
 
 import torch
 
+from flagos.processes.pool import Report, TaskOutcome
 from torch_fl import flagos
 from torch_fl.flaggems import implementations, package
 from torch_fl.flaggems.tables import FAILED, UNTESTED
 from torch_fl.native import native
-from torch_fl_tools.comparing import processes
+from torch_fl_tools.comparing import tasks
 from torch_fl_tools.comparing.names import matches
 from torch_fl_tools.flaggems import cases, measured_calls
 from torch_fl_tools.flaggems.check import check
@@ -138,9 +139,9 @@ class _Run:
     ) -> None:
         """Run until nothing is left to do, or no time."""
 
-        def task(name: str, told: processes.Told) -> dict[str, Any]:
+        def task(name: str, report: Report) -> dict[str, Any]:
             with package.tuned_among(configs):
-                return _checked(name, self._where[name], samples, each, told, self._losses[name])
+                return _checked(name, self._where[name], samples, each, report, self._losses[name])
 
         while self._todo or self._alone:
             by_itself = not self._todo
@@ -149,7 +150,7 @@ class _Run:
             limit = _ALONE_SECONDS if by_itself else _CASE_SECONDS
             left = until - time.monotonic()
             at_a_time = 1 if by_itself else jobs
-            running = processes.run(self._todo, task, at_a_time, limit, left, stop)
+            running = tasks.run(self._todo, task, at_a_time, limit, left, stop)
             with closing(running) as ended:
                 for one in ended:
                     self._take(one, by_itself)
@@ -157,7 +158,7 @@ class _Run:
                         self._count(one)
                     self._keep()
 
-    def _take(self, one: processes.Ended, by_itself: bool) -> None:
+    def _take(self, one: TaskOutcome, by_itself: bool) -> None:
         """Note the verdict of a task that ended."""
         if by_itself and one.over:
             return  # it is late without other tasks too
@@ -169,7 +170,7 @@ class _Run:
         elif not one.over:
             self._verdicts[one.name].pop(AGAIN, None)
 
-    def _comes_again(self, one: processes.Ended, by_itself: bool, jobs: int) -> bool:
+    def _comes_again(self, one: TaskOutcome, by_itself: bool, jobs: int) -> bool:
         """Put the overload of a task that ended back into the line, if it has to run again."""
         loss, known = _loss(one), self._losses[one.name]
         again = len(known) < _LOSSES
@@ -196,7 +197,7 @@ class _Run:
             return True
         return False
 
-    def _count(self, one: processes.Ended) -> None:
+    def _count(self, one: TaskOutcome) -> None:
         self._done += not (one.over and not one.seconds)
         if self._progress is not None and one.seconds:
             self._progress(self._done, self._total, one.name, self._verdicts[one.name])
@@ -212,11 +213,11 @@ def _checked(
     where: list[tuple[str, str]],
     samples: int | None,
     each: float,
-    told: processes.Told,
+    report: Report,
     losses: list[Loss],
 ) -> dict[str, Any]:
     try:
-        return check(name, where, samples, each, told, losses)
+        return check(name, where, samples, each, report, losses)
     except Exception as error:  # an error of the check itself says nothing about FlagGems
         last = traceback.extract_tb(error.__traceback__)[-1]
         said = " ".join(str(error).split())[:160]
@@ -226,7 +227,7 @@ def _checked(
         return found
 
 
-def _loss(one: processes.Ended) -> Loss | None:
+def _loss(one: TaskOutcome) -> Loss | None:
     """The case in which the process ended, for the next process."""
     for step, sure in ((BY_NATIVE, False), (BY_ITSELF, True)):
         if one.failure is not None and one.step.startswith(step):
@@ -242,9 +243,9 @@ def _by_flaggems_after_all(loss: Loss, known: list[Loss]) -> bool:
     return loss.native and not loss.sure and loss.case in suspects
 
 
-def verdict(one: processes.Ended, by_itself: bool = False) -> dict[str, Any]:
+def verdict(one: TaskOutcome, by_itself: bool = False) -> dict[str, Any]:
     """The verdict of a task that ended, of its own accord or otherwise, `by_itself` or beside other tasks."""
-    so_far = {"plain": UNTESTED, **(one.so_far or untested(NO_TIME))}
+    so_far = {"plain": UNTESTED, **(one.partial or untested(NO_TIME))}
     if so_far["plain"] != FAILED:
         so_far["plain"] = UNTESTED
     if one.result is not None:

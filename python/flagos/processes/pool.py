@@ -20,18 +20,18 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
+from flagos.processes.child import die_with_parent, kill_group
+from flagos.processes.ending import MemoryWatch
 
-from flagos.messages import signal_name
-
-Told = Callable[[str, Any], None]
-"""`told(step, so_far)`: a task reports the step it begins and its findings so far."""
+Report = Callable[[str, Any], None]
+"""`report(step, partial)`: a task reports the step it begins and its findings so far."""
 
 _OUTPUT_TAIL = 2000
+_JOIN = 5.0  # seconds that a process gets to end
 
 
 @dataclass(frozen=True)
-class Ended:
+class TaskOutcome:
     """The outcome of a task: its result, or the failure with the step and the findings so far."""
 
     name: str
@@ -41,13 +41,13 @@ class Ended:
     over: bool = False  # the time for all tasks was up, or `stop()` was true
     late: bool = False  # the failure is a timeout
     step: str = ""
-    so_far: Any = None
-    output: str = ""  # the end of the process's output, with `keep_output`
+    partial: Any = None
+    output: str = ""  # the end of the process's output, with `capture_output`
 
 
 def run(
     todo: list[str],
-    task: Callable[[str, Told], Any],
+    task: Callable[[str, Report], Any],
     jobs: int,
     step_seconds: float,
     seconds: float = float("inf"),
@@ -55,16 +55,18 @@ def run(
     *,
     task_seconds: float = float("inf"),
     context: Literal["fork", "spawn"] = "fork",
+    prepare: Callable[[], object] | None = None,
     reuse: Callable[[], bool] | None = None,
-    keep_output: bool = False,
-) -> Generator[Ended]:
-    """Run `task(name, told)` for each name in `todo`, in order, and yield the outcome of each as it ends.
+    capture_output: bool = False,
+) -> Generator[TaskOutcome]:
+    """Run `task(name, report)` for each name in `todo`, in order, and yield the outcome of each as it ends.
 
     Names are removed from `todo`; names added meanwhile are run as well. A task is killed when one of its steps
     takes longer than `step_seconds`, or all steps together longer than `task_seconds`. After `seconds`, or once
     `stop()` is true, no task is begun and running tasks are killed; their outcomes are still yielded. Closing the
-    generator kills running tasks. A process serves one task, or several as long as `reuse()`, called in the
-    process, is true. Its output is lost, or with `keep_output` the end of it is in `Ended.output`.
+    generator kills running tasks, with the processes that they started. A process calls `prepare()` first and serves
+    one task, or several as long as `reuse()`, called in the process, is true. Its output is lost, or with
+    `capture_output` the end of it is in `TaskOutcome.output`.
     """
     workers: list[_Worker] = []
     numbers = count()
@@ -75,35 +77,37 @@ def run(
                 over = stop() or time.monotonic() - began > seconds
                 if over:
                     while todo:
-                        yield Ended(todo.pop(0), 0.0, over=True)
+                        yield TaskOutcome(todo.pop(0), 0.0, over=True)
                 while todo and len(workers) < jobs:
-                    output = Path(folder, str(next(numbers))) if keep_output else None
-                    workers.append(_Worker(context, task, reuse, todo.pop(0), output))
-                waited_for: list[Any] = [worker.pipe for worker in workers]
+                    output = Path(folder, str(next(numbers))) if capture_output else None
+                    workers.append(_Worker(context, task, prepare, reuse, todo.pop(0), output))
+                pipes: list[Any] = [worker.pipe for worker in workers]
                 # A crashed process closes its end, which is an event as well.
-                ready = wait(waited_for, 0.2) if waited_for else []
+                ready = wait(pipes, 0.2) if pipes else []
                 over = (
                     over or stop()
                 )  # a signal that stops this process may have ended the tasks as well
                 for worker in list(workers):
-                    open_still = worker.pipe not in ready or worker.listen()
+                    is_open = worker.pipe not in ready or worker.listen()
                     late = worker.late(step_seconds, task_seconds)
-                    if worker.result or not (open_still or over):
-                        ended = worker.ended()
-                        if todo and not over and worker.may_go_on():
+                    if worker.result or not (is_open or over):
+                        ended = worker.finish()
+                        if todo and not over and worker.takes_more():
                             worker.give(todo.pop(0))
                         else:
                             workers.remove(worker)
+                            worker.dismiss()
                         yield ended
                     elif over or late is not None:
                         workers.remove(worker)
                         worker.kill()
-                        yield worker.told_of(failure=None if over else late, over=over)
+                        worker.join()
+                        yield worker.outcome(failure=None if over else late, over=over)
         finally:
             for worker in workers:
-                worker.process.kill()
-            for worker in workers:
                 worker.kill()
+            for worker in workers:
+                worker.join()
 
 
 class _Worker:
@@ -112,7 +116,8 @@ class _Worker:
     def __init__(
         self,
         context: Literal["fork", "spawn"],
-        task: Callable[[str, Told], Any],
+        task: Callable[[str, Report], Any],
+        prepare: Callable[[], object] | None,
         reuse: Callable[[], bool] | None,
         name: str,
         output: Path | None,
@@ -121,17 +126,25 @@ class _Worker:
         self.pipe, theirs = how.Pipe()
         self.process: Any = how.Process(  # type: ignore[attr-defined]
             target=_serve,
-            args=(task, reuse, theirs, None if output is None else str(output)),
+            args=(
+                task,
+                prepare,
+                reuse,
+                theirs,
+                None if output is None else str(output),
+                os.getpid(),
+            ),
             daemon=True,
         )
         self._output = output
+        self._memory = MemoryWatch()
         self.process.start()
         theirs.close()
         self.give(name)
 
     def give(self, name: str) -> None:
         """Make the process begin a task."""
-        self.name, self.step, self.so_far = name, "", None
+        self.name, self.step, self.partial = name, "", None
         self.result: list[Any] = []
         self.began = self.step_began = time.monotonic()
         with contextlib.suppress(BrokenPipeError):  # its end is an event
@@ -141,14 +154,14 @@ class _Worker:
         """Read the messages that arrived. Returns False when the pipe is closed."""
         try:
             while self.pipe.poll():
-                kind, *said = self.pipe.recv()
+                kind, *message = self.pipe.recv()
                 if kind == "result":
-                    self.result = said
+                    self.result = message
                     return True
                 now = time.monotonic()
                 if not self.step:
                     self.began = now
-                self.step, self.so_far = said
+                self.step, self.partial = message
                 self.step_began = now
         except (EOFError, OSError):
             return False
@@ -163,31 +176,28 @@ class _Worker:
             return f"it took longer than {task_seconds:.0f} s"
         return None
 
-    def may_go_on(self) -> bool:
+    def takes_more(self) -> bool:
         """Whether the process takes another task after its result."""
         return bool(self.result) and bool(self.result[1])
 
-    def ended(self) -> Ended:
-        """The outcome of a task that ended. Joins the process, unless it may go on."""
+    def finish(self) -> TaskOutcome:
+        """The outcome of a task that ended."""
         if self.result:
-            result = self.told_of(result=self.result[0])
-            if not self.may_go_on():
-                self._join()
-            return result
-        self._join()
-        code = self.process.exitcode
-        how = signal_name(code) if code is not None and code < 0 else f"status {code}"
-        return self.told_of(failure=f"the process ended with {how}", late=False)
+            return self.outcome(result=self.result[0])
+        self.join()
+        status = self.process.exitcode
+        ending = f"status {status}" if status is None else self._memory.ending(status)
+        return self.outcome(failure=f"the process ended with {ending}", late=False)
 
-    def told_of(
+    def outcome(
         self,
         result: Any = None,
         failure: str | None = None,
         over: bool = False,
         late: bool = True,
-    ) -> Ended:
+    ) -> TaskOutcome:
         """The outcome of the task with its step and findings so far."""
-        return Ended(
+        return TaskOutcome(
             self.name,
             time.monotonic() - self.began,
             result,
@@ -195,7 +205,7 @@ class _Worker:
             over,
             late and failure is not None,
             self.step,
-            self.so_far,
+            self.partial,
             self._tail() if failure is not None else "",
         )
 
@@ -204,38 +214,50 @@ class _Worker:
             return ""
         return self._output.read_text(errors="replace")[-_OUTPUT_TAIL:]
 
-    def _join(self) -> None:
-        self.process.join(5)
-        if self.process.is_alive():
-            self.process.kill()
-        self.pipe.close()
+    def dismiss(self) -> None:
+        """Lets a process end that has no further task."""
+        if self.takes_more():
+            with contextlib.suppress(OSError):  # it has ended meanwhile
+                self.pipe.send(None)
+        self.join()
 
     def kill(self) -> None:
-        """Kill the process."""
-        self.process.kill()
-        self.process.join(5)  # a process that waits for a lost device may not die
+        """Kills the process and all that it has started."""
+        kill_group(self.process.pid)
+        self.process.kill()  # it may not lead a group yet
+
+    def join(self) -> None:
+        """Waits for the process, and kills what it left behind."""
+        self.process.join(_JOIN)  # a process that waits for a lost device may not die
+        self.kill()
         self.pipe.close()
 
 
 def _serve(
-    task: Callable[[str, Told], Any],
+    task: Callable[[str, Report], Any],
+    prepare: Callable[[], object] | None,
     reuse: Callable[[], bool] | None,
     pipe: Connection,
     output: str | None,
+    parent: int,
 ) -> None:
+    os.setsid()
+    die_with_parent()
+    if os.getppid() != parent:  # it has ended before
+        os._exit(1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     # The output of tasks must not mix with the output of the command.
     sys.stdout = sys.stderr = open(output or os.devnull, "w")  # noqa: SIM115
     os.dup2(sys.stdout.fileno(), 1)
     os.dup2(sys.stdout.fileno(), 2)
-    torch.set_num_threads(1)
+    if prepare is not None:
+        prepare()
     with contextlib.suppress(BrokenPipeError, EOFError):  # nobody waits for it any more
-        goes_on = True
-        while goes_on:
-            name = pipe.recv()
-            result = task(name, lambda step, so_far: pipe.send(("step", step, so_far)))
-            goes_on = reuse is not None and reuse()
-            pipe.send(("result", result, goes_on))
+        more = True
+        while more and (name := pipe.recv()) is not None:
+            result = task(name, lambda step, partial: pipe.send(("step", step, partial)))
+            more = reuse is not None and reuse()
+            pipe.send(("result", result, more))
     pipe.close()
     os._exit(0)
