@@ -19,7 +19,7 @@ from flagos.cli.output import CommandError
 if unavailable() is not None:
     pytest.skip(unavailable() or "", allow_module_level=True)
 
-from torch_fl.flaggems import package, tables
+from torch_fl.flaggems import package, table_file, tables
 from vllm_flagos import kernels, verdicts, verify
 from vllm_flagos.kernels import flaggems
 from vllm_flagos.operators import fused_experts
@@ -99,7 +99,7 @@ def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
 
     def write(**entries: dict[str, Any]) -> None:
-        tables.write(verdicts.path(), tables.table({f"_C::{k}": v for k, v in entries.items()}))
+        table_file.write(verdicts.path(), tables.table({f"_C::{k}": v for k, v in entries.items()}))
         verdicts.known.cache_clear()
 
     verdicts.known.cache_clear()

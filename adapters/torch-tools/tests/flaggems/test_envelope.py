@@ -13,7 +13,7 @@ import torch_fl
 from adapters.torch.tests.flaggems.served import count, on
 from torch_fl.aten import routing
 from torch_fl.flaggems import envelope, implementations
-from torch_fl.flaggems.tables import FAILED, STRICT, UNTESTED
+from torch_fl.flaggems.table_file import FAILED, STRICT, UNTESTED
 from torch_fl.python_kernels import implementations as python_implementations
 from torch_fl_tools.flaggems import cases, check, samples
 

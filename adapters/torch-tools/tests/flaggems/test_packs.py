@@ -26,6 +26,7 @@ from torch_fl.flaggems import (
     pack_in_use,
     package,
     sizes,
+    table_file,
     tables,
 )
 from torch_fl_tools.flaggems.packs import command as packs_command
@@ -69,7 +70,7 @@ TABLE |= {"zeros": TABLE["neg"]}
 def verified(tmp_path: Path) -> None:
     """`neg` and `zeros` are verified at the sizes of samples."""
     path = tmp_path / "verdicts.json"
-    tables.write(path, tables.table(TABLE))
+    table_file.write(path, tables.table(TABLE))
     tables.assume(path)
     yield
     tables._assumed.clear()
@@ -270,7 +271,7 @@ def run(
 ) -> Any:
     folder = tmp_path / "data" / "flagos"
     path = folder / tables.file_name("verdicts", tables.chip(), package.version())
-    tables.write(path, tables.table(table))
+    table_file.write(path, tables.table(table))
     environment = {**os.environ, "XDG_DATA_HOME": str(tmp_path / "data"), "FLAGOS_FLAGGEMS": policy}
     environment |= {"FLAGOS_PACK": str(pack) if pack else "", **more}
     command = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(PROGRAM)]
@@ -427,7 +428,7 @@ def test_a_chip_without_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(tables, "_assumed", {})
     target, none = without_device.chip("NVIDIA H100 80GB HBM3"), argparse.Namespace(verdicts=None)
     packs_command._take_tables(none, target)
-    assert tables.verdicts()["silu"]["verdict"] == tables.STRICT, "the H200's"
+    assert tables.verdicts()["silu"]["verdict"] == table_file.STRICT, "the H200's"
     monkeypatch.setattr(tables, "SHIPPED", tmp_path)
     with pytest.raises(RuntimeError, match="no table of verdicts for NVIDIA H100 80GB HBM3"):
         packs_command._take_tables(none, target)

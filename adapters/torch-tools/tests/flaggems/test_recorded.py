@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from adapters.torch.tests.flaggems import kernels
-from torch_fl.flaggems import envelope, package, sizes, tables
+from torch_fl.flaggems import envelope, package, sizes, table_file, tables
 from torch_fl_tools.flaggems.recorded import classes, judging, ladder, sanitizer, verifying
 from torch_fl_tools.flaggems.recorded.verifying import How
 from torch_fl_tools.flaggems.verify import command as verify_command
@@ -57,10 +57,10 @@ STRIDED = call("neg", facts(6, 7, strides=(16, 2), offset=4))
 def test_red_zones(served_by: Any, kernel: str, given: Call, said: str) -> None:
     served_by(given.overload, getattr(kernels, kernel))
     found = judging.judge(given)
-    assert found.verdict == (tables.FAILED if said else tables.STRICT), found
+    assert found.verdict == (table_file.FAILED if said else table_file.STRICT), found
     assert said in found.why
     if kernel == "writes_its_argument":  # the control: without red zones it is not noticed
-        assert judging.judge(given, red_zones=False).verdict == tables.STRICT
+        assert judging.judge(given, red_zones=False).verdict == table_file.STRICT
 
 
 def test_bytes_between_the_elements_of_a_view_are_red(served_by: Any) -> None:
@@ -70,21 +70,21 @@ def test_bytes_between_the_elements_of_a_view_are_red(served_by: Any) -> None:
 
     served_by("neg", fills_the_gaps)
     found = judging.judge(STRIDED)
-    assert found.verdict == tables.FAILED and "`self`" in found.why, found
+    assert found.verdict == table_file.FAILED and "`self`" in found.why, found
 
 
 def test_every_configuration(served_by: Any) -> None:
     served_by("neg", kernels.wrong_in_one_configuration)
-    assert judging.judge(NEG).verdict == tables.STRICT, "the first is right"
+    assert judging.judge(NEG).verdict == table_file.STRICT, "the first is right"
     found = judging.judge(NEG, every_config=True)
-    assert found.verdict == tables.FAILED and found.configurations == 2, found
+    assert found.verdict == table_file.FAILED and found.configurations == 2, found
     assert "by configuration 1: _tuned: BLOCK: 64" in found.why
 
 
 def test_what_is_written_in_place_is_compared_and_the_rest_is_not_touched(served_by: Any) -> None:
     given = call("neg_", facts(6, 7, strides=(8, 1)))
     served_by("neg_", lambda x: x.copy_(-x))
-    assert judging.judge(given).verdict == tables.STRICT
+    assert judging.judge(given).verdict == table_file.STRICT
     served_by("neg_", lambda x: [x.as_strided((48,), (1,)).neg_(), x][1])
     assert "writes outside `self`" in judging.judge(given).why
 
@@ -98,13 +98,13 @@ def test_of_equal_numbers_any_may_be_chosen(served_by: Any) -> None:
     x = torch.tensor([[1.0, 3.0, 3.0]])
     assert last(x, 1) == 2 != x.argmax(1)
     served_by("argmax", last)
-    assert judging.judge(given).verdict == tables.STRICT
+    assert judging.judge(given).verdict == table_file.STRICT
     served_by("argmax", lambda x, dim: (x.argmax(dim) + 1) % x.shape[dim])
-    assert judging.judge(given).verdict == tables.FAILED
+    assert judging.judge(given).verdict == table_file.FAILED
     served_by(
         "topk", lambda x, k, dim=-1: (x.topk(k).values, x.topk(k).indices[..., :1].expand(-1, k))
     )
-    assert judging.judge(call("topk", facts(4, 30), 3)).verdict == tables.FAILED
+    assert judging.judge(call("topk", facts(4, 30), 3)).verdict == table_file.FAILED
 
 
 def test_a_sum_that_loses_digits_is_right_if_the_native_one_loses_as_many(served_by: Any) -> None:
@@ -121,20 +121,20 @@ def test_a_sum_that_loses_digits_is_right_if_the_native_one_loses_as_many(served
         return None, dw + dw2, db + db2
 
     served_by("native_layer_norm_backward", by_halves)
-    assert judging.judge(given).verdict == tables.STRICT
+    assert judging.judge(given).verdict == table_file.STRICT
     served_by(
         "native_layer_norm_backward",
         lambda *a: [t if t is None else t * 1.001 for t in by_halves(*a)],
     )
-    assert judging.judge(given).verdict == tables.FAILED
+    assert judging.judge(given).verdict == table_file.FAILED
 
 
 def test_indices_stay_within_their_bounds() -> None:
     table, index = facts(5, 3), facts(4, 6, dtype=torch.int64)
-    assert judging.judge(call("embedding", table, index)).verdict == tables.STRICT
+    assert judging.judge(call("embedding", table, index)).verdict == table_file.STRICT
     assert (
         judging.judge(call("gather", facts(6, 4), 1, facts(6, 9, dtype=torch.int64))).verdict
-        == tables.STRICT
+        == table_file.STRICT
     )
 
 
@@ -146,14 +146,14 @@ def test_layer_norm_backward_of_three_dimensions_is_found() -> None:
         "native_layer_norm_backward", x, x, (8,), rows, rows, weight, weight, (True, True, True)
     )
     found = judging.judge(given)
-    assert found.verdict == tables.FAILED and "it writes outside the memory number" in found.why, (
-        found
-    )
+    assert (
+        found.verdict == table_file.FAILED and "it writes outside the memory number" in found.why
+    ), found
     x, rows = facts(6, 8), facts(6, 1)
     given = call(
         "native_layer_norm_backward", x, x, (8,), rows, rows, weight, weight, (True, True, True)
     )
-    assert judging.judge(given).verdict == tables.STRICT
+    assert judging.judge(given).verdict == table_file.STRICT
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_a_kernel_that_is_wrong_from_some_size_on(
 ) -> None:
     served_by("neg", getattr(kernels, kernel))
     found = verifying.check("neg", [call("neg", facts(*shape))], How())
-    assert found["verdict"] == tables.STRICT and found["calls"] > 2, found
+    assert found["verdict"] == table_file.STRICT and found["calls"] > 2, found
     assert found.get("limited", False) == (verdict == "limited")
     rows = sizes.from_table("neg", found["sizes"])[0][1]
     assert bool(rows >> sizes.size_class(1024) & 1) == (not verdict and shape[0] == 1024)
@@ -174,7 +174,7 @@ def test_a_kernel_that_is_wrong_from_some_size_on(
         entry = verifying.merged(
             "neg", {"verdict": "STRICT", "cases": 1, "first": None}, found, "x"
         )
-        assert entry["verdict"] == tables.STRICT and "1024" in entry["beyond"]
+        assert entry["verdict"] == table_file.STRICT and "1024" in entry["beyond"]
         known = sizes.from_table("neg", entry["sizes"])
         assert not sizes.holds(known, classes.of(call("neg", facts(1024, 4))))
         assert sizes.holds(known, classes.of(call("neg", facts(16, 4))))
@@ -184,11 +184,11 @@ def test_wrong_results_may_have_conditions_and_wrong_writes_have_none(served_by:
     calls = [call("neg", facts(6, 8)), call("neg", facts(6, 8, strides=(1, 6)))]
     served_by("neg", lambda x: kernels.negated(x.as_strided(x.shape, contiguous(tuple(x.shape)))))
     found = verifying.check("neg", calls, How())
-    assert found["verdict"] == tables.STRICT and found["only"] == ["contiguous"], found
+    assert found["verdict"] == table_file.STRICT and found["only"] == ["contiguous"], found
     served_by(
         "neg", lambda x: kernels.negated(x) if x.is_contiguous() else kernels.written_beyond(x)
     )
-    assert verifying.check("neg", calls, How())["verdict"] == tables.FAILED
+    assert verifying.check("neg", calls, How())["verdict"] == table_file.FAILED
 
 
 def test_smaller_calls_keep_equal_sizes_equal() -> None:
@@ -258,7 +258,7 @@ print(json.dumps([counted["calls"], counted["fallbacks"], str(torch_fl.explain("
 def _table(folder: Path, **entry: Any) -> None:
     path = folder / "flagos" / tables.file_name("verdicts", tables.chip(), package.version())
     table = {**tables.table({"neg": {"verdict": "STRICT", "cases": 1, "first": None, **entry}})}
-    tables.write(path, table)
+    table_file.write(path, table)
 
 
 def _run(tmp_path: Path, program: str, policy: str, **variables: str) -> Any:
@@ -463,7 +463,7 @@ def test_a_wrong_call_stays_wrong_if_there_is_no_time_without_others(
     )
     found = verifying.verify(calls, 2, How(), stop=lambda: bool(told))
     assert "neg again without others" in told[0]
-    assert found["neg"]["verdict"] == tables.FAILED and found["neg"]["not_reached"]
+    assert found["neg"]["verdict"] == table_file.FAILED and found["neg"]["not_reached"]
     assert "writes outside the memory" in found["neg"]["first"]
 
 
@@ -476,7 +476,7 @@ def test_no_memory_for_the_result_in_float64_says_nothing(
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     given = call("sum", facts(5, 9))
-    assert judging.judge(given).verdict == tables.FAILED, "the control"
+    assert judging.judge(given).verdict == table_file.FAILED, "the control"
     monkeypatch.setattr(judging, "_in_double", without)
     found = judging.judge(given)
     assert found.verdict is None and found.short, found
@@ -498,14 +498,14 @@ def test_the_command_goes_on_where_it_was(tmp_path: Path) -> None:
 def test_what_failed_before_counts(tmp_path: Path, more: tuple[str, ...]) -> None:
     entry = {"verdict": "FAILED", "cases": 1, "first": "sample 0: wrong"}
     about = {"triton": entries.version_of("triton"), "samples": None}
-    tables.write(tmp_path / "table.json", tables.table({"neg": entry, "exp": entry}, **about))
+    table_file.write(tmp_path / "table.json", tables.table({"neg": entry, "exp": entry}, **about))
     code, found, err = _verify(tmp_path, "negated", *more)
     assert code == 1 and "there is nothing left to do" in err
     assert found["told"] == {"neg": {"verdict": "FAILED", "first": entry["first"], "before": True}}
     assert "1 overloads were FAILED before" in err and "flagos verify --ops neg --out" in err
     assert found["table"] == {"neg": entry, "exp": entry}
     other = tables.table({"neg": entry, "exp": entry}, **about) | {"torch": "1.0"}
-    tables.write(tmp_path / "table.json", other)
+    table_file.write(tmp_path / "table.json", other)
     assert "anew: flagos verify --out" in _verify(tmp_path, "negated", *more)[2], (
         "of some overloads it would replace the table"
     )
@@ -521,7 +521,7 @@ def test_right_calls_without_samples_are_told_to_serve_nothing(tmp_path: Path) -
     about = {"triton": entries.version_of("triton"), "samples": None}
     assert tables.continued(tmp_path / "table.json", **about) == found["table"], "and it goes on"
     entry = {"verdict": "UNTESTED", "cases": 0, "first": "no sample calls it"}
-    tables.write(tmp_path / "table.json", tables.table({"neg": entry}))
+    table_file.write(tmp_path / "table.json", tables.table({"neg": entry}))
     _, found, err = _verify(tmp_path, "negated")
     assert "neg stays UNTESTED, and the policy does not take it: no sample calls it" in err
     assert "flagos verify --ops" not in err
@@ -533,7 +533,7 @@ def test_an_interrupt_leaves_the_table_of_records_as_it_was(
     record, path = tmp_path / "my.rec", tmp_path / "table.json"
     files.write(record, [call("exp", facts(2)), call("neg", facts(2))])
     strict = {"verdict": "STRICT", "cases": 1, "first": None}
-    tables.write(path, tables.table({"abs": strict, "exp": strict, "neg": strict}))
+    table_file.write(path, tables.table({"abs": strict, "exp": strict, "neg": strict}))
     before = path.read_bytes()
     found = {"verdict": "STRICT", "calls": 1, "first": None, "seconds": 0.0}
     ran: list[str] = []
@@ -550,10 +550,10 @@ def test_an_interrupt_leaves_the_table_of_records_as_it_was(
     monkeypatch.setattr(requirements, "require_device", lambda: None)
     arguments = ["--record", str(record), "--out", str(path)]
     verify_command.main(arguments)
-    assert path.read_bytes() == before and tables.partial(path).is_file() and ran == ["exp"]
-    assert f"what there is lies in {tables.partial(path)}" in capsys.readouterr().err
+    assert path.read_bytes() == before and table_file.partial(path).is_file() and ran == ["exp"]
+    assert f"what there is lies in {table_file.partial(path)}" in capsys.readouterr().err
     assert verify_command.main([*arguments, "--resume"]) == 0
-    assert ran == ["exp", "neg"] and not tables.partial(path).exists()
+    assert ran == ["exp", "neg"] and not table_file.partial(path).exists()
     kept = json.loads(path.read_text())["overloads"]
     assert kept["abs"] == strict and all("records" in kept[name] for name in ran)
     assert "2 STRICT, 0 BASIC" in capsys.readouterr().out

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from flagos.cli.output import CommandError
-from torch_fl.flaggems import package, tables
+from torch_fl.flaggems import package, table_file, tables
 from torch_fl_tools.flaggems import tune
 from torch_fl_tools.flaggems.verify import command as verify_command
 
@@ -127,8 +127,8 @@ def _read(kind: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("kind", RIGHT)
 def test_a_right_table_is_read_and_the_users_own_beats_the_shipped(kind: str) -> None:
-    tables.write(_shipped(kind), tables.table({}))
-    tables.write(_path(kind), tables.table(RIGHT[kind]))
+    table_file.write(_shipped(kind), tables.table({}))
+    table_file.write(_path(kind), tables.table(RIGHT[kind]))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert _read(kind) == RIGHT[kind]
@@ -142,7 +142,7 @@ def test_verdicts_of_a_chip_with_the_same_processor_serve_and_say_whose_they_are
     entries = {**RIGHT["verdicts"], "neg": {"verdict": "FAILED", "cases": 1, "first": "neg(1)"}}
     for kind in RIGHT:
         made = {**tables.table(entries if kind == "verdicts" else RIGHT[kind]), "chip": other}
-        tables.write(_shipped(kind, other), made)
+        table_file.write(_shipped(kind, other), made)
     assert tables.verdicts() == {}, "the control: no chip is taken for another without a reason"
     monkeypatch.setattr(tables, "_SAME_PROCESSOR", {"A chip": other})
     tables._table.cache_clear()
@@ -157,7 +157,7 @@ def test_verdicts_of_a_chip_with_the_same_processor_serve_and_say_whose_they_are
     wrong = {"verdict": "FAILED", "cases": 1, "first": "recorded call neg(2)", "wrong_on": "A chip"}
     completed["overloads"] = {**entries, "neg": wrong}
     path = _path("verdicts")
-    tables.write(path, completed)
+    table_file.write(path, completed)
     tables._table.cache_clear()
     assert tables.samples_from() == other and tables.continued(path) == completed["overloads"]
     assert tables.not_by_default("neg") == "verified to be wrong on A chip: recorded call neg(2)"
@@ -166,7 +166,7 @@ def test_verdicts_of_a_chip_with_the_same_processor_serve_and_say_whose_they_are
     assert tables.carried(path) == {"samples_from": other}
     tables.keep(path, {"neg": wrong}, {*entries, "neg"}, True)
     assert tables.carried(path) == {}
-    tables.write(path, tables.table({}))
+    table_file.write(path, tables.table({}))
     tables._table.cache_clear()
     assert tables.verdicts() == {} and tables.samples_from() is None, "its own come first"
 
@@ -174,7 +174,7 @@ def test_verdicts_of_a_chip_with_the_same_processor_serve_and_say_whose_they_are
 def test_a_table_that_was_given_is_told_of_this_chip(tmp_path: Path) -> None:
     given = tmp_path / "given.json"
     wrong = {"neg": {"verdict": "FAILED", "cases": 1, "first": "neg(1)"}}
-    tables.write(given, {**tables.table(wrong), "chip": "A chip from elsewhere"})
+    table_file.write(given, {**tables.table(wrong), "chip": "A chip from elsewhere"})
     try:
         tables.assume(given)
         assert tables.not_by_default("neg") == "verified to be wrong on A chip: neg(1)"
@@ -216,7 +216,7 @@ def test_a_broken_table_is_not_used(kind: str, text: str, said: str, shipped: bo
     path = _path(kind)
     _put(path, text)
     if shipped:
-        tables.write(_shipped(kind), tables.table(RIGHT[kind]))
+        table_file.write(_shipped(kind), tables.table(RIGHT[kind]))
     with pytest.warns(RuntimeWarning) as caught:
         found = [_read(kind) for _ in range(2)]
     assert found == [RIGHT[kind] if shipped else {}] * 2
@@ -240,7 +240,7 @@ def test_a_complete_run_replaces_a_broken_table(
     kind: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = _path(kind)
-    tables.write(path, tables.table({"no operator": {}}))
+    table_file.write(path, tables.table({"no operator": {}}))
     tables.keep(path, RIGHT[kind], set(RIGHT[kind]), False, kind)
     assert f"{path} stays as it is: its entry 'no operator'" in capsys.readouterr().err
     tables.keep(path, RIGHT[kind], set(RIGHT[kind]), True, kind)
@@ -276,7 +276,7 @@ def test_with_a_broken_table_the_device_is_registered(kind: str, text: str, said
     _put(path, text)
     if kind == "speed":  # speeds are read of STRICT overloads alone
         verdicts = {"exp": STRICT, "sin": STRICT}
-        tables.write(_path("verdicts"), tables.table(verdicts))
+        table_file.write(_path("verdicts"), tables.table(verdicts))
     # Candidates are registered when torch_fl is imported, so the chip is told before.
     program = (
         "import sys\n"

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from torch_fl.flaggems import tables
+from torch_fl.flaggems import table_file, tables
 from torch_fl_tools.flaggems import measured_calls, tune
 
 
@@ -54,7 +54,7 @@ def test_the_command_that_measures(
 def test_what_was_not_measured_anew_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "speed.json"
     before = {name: {"small": 1.0, "large": 1.0} for name in ("exp", "neg", "sin")}
-    tables.write(out, tables.table(before))
+    table_file.write(out, tables.table(before))
     monkeypatch.setattr(tune, "calls", lambda shape: dict.fromkeys(before))
     anew = {"small": 0.5, "large": 0.5}
 

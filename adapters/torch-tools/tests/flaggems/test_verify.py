@@ -26,8 +26,8 @@ import torch_fl
 from adapters.torch.tests.flaggems.conftest import of_the_tested_version
 from flagos.processes.pool import TaskOutcome
 from torch_fl import replay
-from torch_fl.flaggems import envelope, implementations, package, tables
-from torch_fl.flaggems.tables import FAILED, STRICT, UNTESTED
+from torch_fl.flaggems import envelope, implementations, package, table_file, tables
+from torch_fl.flaggems.table_file import FAILED, STRICT, UNTESTED
 from torch_fl.native.description import description
 from torch_fl_tools.comparing.names import matches
 from torch_fl_tools.flaggems import cases, check, comparison, running, samples
@@ -304,7 +304,7 @@ def test_samples_are_copied_with_their_strides_and_sharing() -> None:
 @pytest.mark.parametrize(
     ("kernel", "verdict", "said"),
     [
-        (lambda x: torch.exp(x) * 1.00001, tables.BASIC, "not close"),
+        (lambda x: torch.exp(x) * 1.00001, table_file.BASIC, "not close"),
         (lambda x: torch.exp(x) * 1.00003, FAILED, "not close"),
         (lambda x: torch.exp(x) * 1.001, FAILED, "not close"),
         (lambda x: torch.exp(x).double(), FAILED, "torch.float64"),
@@ -323,7 +323,7 @@ def test_what_is_wrong_is_not_strict(served_by: Any, kernel: Any, verdict: str, 
 def test_other_strides_are_basic() -> None:
     x = torch.rand(3, 4)
     assert comparison.compare([x], [x.t().contiguous().t()], False) == (
-        tables.BASIC,
+        table_file.BASIC,
         "strides (1, 3) instead of (4, 1)",
     )
 
@@ -903,7 +903,7 @@ def test_what_was_not_asked_for_or_reached_stays_in_the_table(command: Any) -> N
     assert (
         during == [{"exp": _strict(1), "neg": _strict(2)}] == [tables.continued(path, **_about())]
     )
-    assert not tables.partial(path).exists()
+    assert not table_file.partial(path).exists()
     late = entries.untested("there was no time for it")
     assert run({"exp": _strict(3), "neg": late, "abs": late}, "--seconds", "0") == 0
     known = tables.continued(path, **_about())
@@ -932,8 +932,8 @@ def test_an_interrupt_leaves_the_table_as_it_was(
     handlers = [signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)]
     assert run(interrupted) == 0
     assert handlers == [signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)]
-    assert path.read_bytes() == before and tables.partial(path).is_file()
-    assert f"what there is lies in {tables.partial(path)}" in capsys.readouterr().err
+    assert path.read_bytes() == before and table_file.partial(path).is_file()
+    assert f"what there is lies in {table_file.partial(path)}" in capsys.readouterr().err
 
 
 def test_a_table_made_otherwise_is_only_replaced_by_a_complete_one(
@@ -943,7 +943,7 @@ def test_a_table_made_otherwise_is_only_replaced_by_a_complete_one(
     assert run({"exp": _strict(1)}, "--samples", "2") == 0
     assert run({"exp": entries.untested("there was no time for it")}, "--seconds", "0") == 0
     assert "stays as it is: its samples is 2" in capsys.readouterr().err
-    assert tables.partial(path).is_file()
+    assert table_file.partial(path).is_file()
     assert run({"exp": _strict(4)}, "--resume") == 0
     assert tables.continued(path, **_about()) == {"exp": _strict(4)}
 
@@ -1002,7 +1002,7 @@ def test_the_plan_reads_the_tables_that_ship(tmp_path: Path, policy: str) -> Non
     folder = tmp_path / "verdicts"
     for kind, overloads in (("verdicts", VERDICTS), ("speed", SPEED)):
         name = tables.file_name(kind, "A chip", package.version())
-        tables.write(folder / f"{name}.gz", tables.table(overloads))
+        table_file.write(folder / f"{name}.gz", tables.table(overloads))
     # Candidates are registered when torch_fl is imported, so the chip is told before.
     program = (
         "import json, pathlib, sys\n"
@@ -1076,7 +1076,7 @@ def test_the_table_is_shown(
     replays = {"mm": {"verdict": "STRICT", "cases": 2, "first": None, "replayed": 1}}
     replays["mm"]["not_replayed"] = ["it calls aten.mul.Tensor, which is not recorded"]
     name = tables.file_name("verdicts", "A chip", package.version())
-    tables.write(tmp_path / "flagos" / name, tables.table({**VERDICTS, **replays}))
+    table_file.write(tmp_path / "flagos" / name, tables.table({**VERDICTS, **replays}))
     tables._table.cache_clear()
     monkeypatch.setenv("FLAGOS_FLAGGEMS", "verified")
     assert tables.not_by_default("exp") is None and tables.not_by_default("sin") is None

@@ -21,8 +21,8 @@ from unittest import mock
 
 import torch
 
-from torch_fl.flaggems import implementations, package, tables
-from torch_fl.flaggems.tables import FAILED, STRICT, UNTESTED
+from torch_fl.flaggems import implementations, package, table_file
+from torch_fl.flaggems.table_file import FAILED, STRICT, UNTESTED
 from torch_fl_tools.flaggems import cases, measured_calls, running
 from torch_fl_tools.flaggems.verify import command as verify_command
 from torch_fl_tools.flaggems.verify import entries
@@ -302,8 +302,8 @@ def an_interrupt_keeps_what_there_is() -> None:
         path = Path(folder) / "table.json"
         with mock.patch.object(verify_run, "check", interrupts):
             code, out, err = command("--out", str(path))
-        assert code == 0 and str(tables.partial(path)) in err and "UNTESTED" in out
-        made = json.loads(tables.partial(path).read_text())
+        assert code == 0 and str(table_file.partial(path)) in err and "UNTESTED" in out
+        made = json.loads(table_file.partial(path).read_text())
         assert len(made["overloads"]) == len(implementations.registered()) and not path.exists()
 
 

@@ -116,7 +116,7 @@ def verify(options: argparse.Namespace) -> int:
             "flagos vllm verify needs torch-fl-tools, which is not installed",
             "pip install 'flagos[tools]'",
         )
-    from torch_fl.flaggems import tables
+    from torch_fl.flaggems import table_file, tables
     from vllm_flagos import verdicts
     from vllm_flagos import verify as making
     from vllm_flagos.kernels.flaggems import SERVES
@@ -134,14 +134,14 @@ def verify(options: argparse.Namespace) -> int:
     into = options.out or (verdicts.path() if whole else None)
     table = tables.table(found)
     if into is not None:
-        tables.write(into, table)
+        table_file.write(into, table)
         print(f"wrote {into}", file=sys.stderr)
     if options.json:
         print_json(table)
     else:
         counts = Counter(entry["verdict"] for entry in found.values())
         print(", ".join(f"{number} {verdict}" for verdict, number in sorted(counts.items())))
-    return int(any(entry["verdict"] == tables.FAILED for entry in found.values()))
+    return int(any(entry["verdict"] == table_file.FAILED for entry in found.values()))
 
 
 def _judge(arguments: list[str]) -> tuple[list[dict[str, str]], Any]:

@@ -9,7 +9,10 @@ import json
 import warnings
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch_fl.flaggems.table_file import Verdict
 
 TABLE = "vllm"  # the kind in the name of its file
 
@@ -22,14 +25,13 @@ def path() -> Path:
 
 
 @cache
-def known() -> dict[str, dict[str, Any]]:
+def known() -> dict[str, Verdict]:
     """Operator → its entry; empty without a table of this chip and this FlagGems."""
-    from torch_fl.flaggems import tables
+    from torch_fl.flaggems.table_file import VERDICTS
 
-    verdicts = (tables.STRICT, tables.BASIC, tables.FAILED, tables.UNTESTED)
     try:
-        found: dict[str, dict[str, Any]] = json.loads(path().read_text())["overloads"]
-        if any(entry["verdict"] not in verdicts for entry in found.values()):
+        found: dict[str, Verdict] = json.loads(path().read_text())["overloads"]
+        if any(entry["verdict"] not in VERDICTS for entry in found.values()):
             raise ValueError("it has a verdict of another name")
     except (FileNotFoundError, NotADirectoryError):
         return {}
@@ -45,12 +47,12 @@ def known() -> dict[str, dict[str, Any]]:
 
 def not_by_default(op: str) -> str | None:
     """Why FlagGems serves an operator only where a route names it; None where the default order takes it."""
-    from torch_fl.flaggems import tables
+    from torch_fl.flaggems import table_file, tables
     from torch_fl.flaggems.presence import POLICY
 
     policy, entry = tables.policy(), known().get(op)
     where = tables.chip() or "this chip"
-    if entry is not None and entry["verdict"] == tables.FAILED:
+    if entry is not None and entry["verdict"] == table_file.FAILED:
         return f"verified to be wrong on {where}: {entry.get('first')}"
     if policy == "off":
         return f"other kernels serve by default: route it here, or set {POLICY}=verified"
@@ -58,7 +60,7 @@ def not_by_default(op: str) -> str | None:
         return None
     if entry is None:
         return f"not verified on {where}: run `flagos vllm verify`, or set {POLICY}=all"
-    if entry["verdict"] != tables.STRICT:
+    if entry["verdict"] != table_file.STRICT:
         return f"verified {entry['verdict']} on {where}: {entry.get('first')}"
     if policy == "auto":
         return f"its speed beside the other kernels is not measured: set {POLICY}=verified"

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from torch_fl.flaggems.table_file import Verdict
 
 _TIMEOUT = 300.0  # seconds for one case, with compilation
 
@@ -148,27 +151,27 @@ def verify(
     cases: int | None = None,
     jobs: int = 4,
     progress: Callable[[str], None] = lambda line: None,
-) -> dict[str, dict[str, Any]]:
+) -> dict[str, Verdict]:
     """The entry of each operator. ``jobs`` processes verify them, each on its first ``cases`` samples.
 
     A result is compared with the operator's reference over the same values in float64, rounded once: STRICT within
     torch's tolerances of the type, BASIC within ten times these. Raises RuntimeError where FlagGems cannot be used.
     """
-    from torch_fl.flaggems import tables
+    from torch_fl.flaggems import table_file
     from torch_fl_tools.comparing import tasks
     from vllm_flagos.kernels import flaggems
 
     reason = flaggems.missing()
     if reason is not None:
         raise RuntimeError(f"FlagGems cannot be used: {reason}")
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, Verdict] = {}
     task = partial(_verified, cases)
     for one in tasks.run(list(ops), task, jobs, _TIMEOUT, context="spawn", reuse=_again):
         entry = one.result
         if (
             entry is None
         ):  # the process ended, or a case took too long; FlagGems' fault, once it was called
-            verdict = tables.FAILED if one.step else tables.UNTESTED
+            verdict = table_file.FAILED if one.step else table_file.UNTESTED
             why = f"{one.step or 'its start'}: {one.failure}"
             entry = {"verdict": verdict, "cases": 0, "first": why}
         found[one.name] = entry
@@ -176,7 +179,7 @@ def verify(
     return found
 
 
-def _because(entry: dict[str, Any]) -> str:
+def _because(entry: Verdict) -> str:
     return f": {entry['first']}" if entry.get("first") else ""
 
 
@@ -188,8 +191,8 @@ def _again() -> bool:
         return False
 
 
-def _verified(cases: int | None, op: str, told: Callable[[str, Any], None]) -> dict[str, Any]:
-    from torch_fl.flaggems import tables
+def _verified(cases: int | None, op: str, report: Callable[[str, Any], None]) -> Verdict:
+    from torch_fl.flaggems import table_file
     from torch_fl_tools.flaggems.comparison import compare, worse
     from vllm_flagos import register_operators
     from vllm_flagos.kernels import flaggems
@@ -198,23 +201,23 @@ def _verified(cases: int | None, op: str, told: Callable[[str, Any], None]) -> d
     operator, name = flaggems.offered[op], op.partition("::")[2]
     serve = operator.implementation(f"flaggems.{name}")
     reference = operator.implementation(f"reference.{name}")
-    entry: dict[str, Any] = {"verdict": tables.UNTESTED, "cases": 0}
+    entry: Verdict = {"verdict": table_file.UNTESTED, "cases": 0}
     for count, (label, args) in enumerate(samples(op)):
         if count == cases:
             break
         expected = _results(op, reference, args, wide=True)
-        told(label, None)
+        report(label, None)
         try:
             verdict, why = compare(expected, _results(op, serve, args), False)
         except Exception as error:
             said = " ".join(str(error).split())[:200]
-            verdict, why = tables.FAILED, f"{type(error).__name__}: {said}"
+            verdict, why = table_file.FAILED, f"{type(error).__name__}: {said}"
         entry["cases"] += 1
         if worse(verdict, entry["verdict"]):
             entry["verdict"] = verdict
-            if verdict != tables.STRICT:
+            if verdict != table_file.STRICT:
                 entry["first"] = f"{label}: {why}"
-        if verdict == tables.FAILED:
+        if verdict == table_file.FAILED:
             break
     return entry
 

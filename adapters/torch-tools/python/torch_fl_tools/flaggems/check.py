@@ -9,12 +9,13 @@ from typing import Any
 
 import torch
 
+from flagos.processes.pool import Report
 from torch_fl import python_kernels
 from torch_fl.flaggems import envelope, implementations
-from torch_fl.flaggems.tables import FAILED, STRICT
+from torch_fl.flaggems.table_file import FAILED, STRICT, Verdict
 from torch_fl_tools.flaggems import cases, samples
 from torch_fl_tools.flaggems.running import BY_ITSELF, Case, Loss, judge, loses_by_itself
-from torch_fl_tools.flaggems.tally import Tally
+from torch_fl_tools.flaggems.tally import Checked, Tally
 
 
 def check(
@@ -22,9 +23,9 @@ def check(
     where: list[tuple[str, str]],
     samples: int | None = None,
     seconds: float = float("inf"),
-    told: Callable[[str, dict[str, Any]], None] | None = None,
+    report: Report = lambda step, partial: None,
     losses: Sequence[Loss] = (),
-) -> dict[str, Any]:
+) -> Checked:
     """The verdict on one overload, with the first case that prevents STRICT.
 
     Of each entry, form and type it takes as many samples as `cases.shares` says.
@@ -41,7 +42,7 @@ def check(
     broke are declined from the start. After `seconds` it stops: what was not reached is in `not_reached`, and a
     verdict that would be STRICT is so only if every entry, form and type was compared at least once, or FlagGems
     took none of its first cases, which is why they take turns. A case that finds no memory counts for nothing, and
-    `short` says that there was one. `told` is called with the name of each step before
+    `short` says that there was one. `report` is called with the name of each step before
     it (making a sample, the native run, FlagGems' run) and with what was found so far.
     """
     op_name = f"aten::{overload}"
@@ -56,14 +57,14 @@ def check(
     tally = Tally(conditions, len(groups), losses)
 
     def step(name: str) -> None:
-        if told is not None:
-            told(name, tally.found)
+        report(name, tally.found)
 
     for suspect in losses:
         if suspect.native and not suspect.sure:
             step(f"{BY_ITSELF}{suspect.case}")
             if loses_by_itself(op_name, suspect.case, groups, shares):
-                return tally.found | {"loss": replace(suspect, sure=True)}
+                tally.found["loss"] = replace(suspect, sure=True)
+                return tally.found
     _limit(overload, guards)
     try:
         turns = _in_turns(groups, shares, lambda group: step(f"making a sample of {group}"))
@@ -126,7 +127,7 @@ def _envelope(
     Each case that was wrong is run again while what is outside is declined: calls within it may still be wrong.
     """
     began = time.monotonic()
-    unrecorded: dict[str, Any] = {"replayed": 0}
+    unrecorded: Verdict = {"verdict": STRICT, "replayed": 0}
     try:
         for only in envelope.condition_sets(conditions):
             if not guards <= only or not any(case.within(only) for case in right):

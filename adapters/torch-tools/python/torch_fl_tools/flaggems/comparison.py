@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from torch_fl.flaggems.tables import BASIC, FAILED, STRICT, UNTESTED
+from torch_fl.flaggems.table_file import BASIC, FAILED, STRICT, UNTESTED
 from torch_fl_tools.flaggems import samples
 
 ORDER = (STRICT, BASIC, FAILED)

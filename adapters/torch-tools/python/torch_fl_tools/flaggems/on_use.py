@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from torch_fl.flaggems import envelope, package, sizes, tables, versions
+from torch_fl.flaggems import envelope, package, sizes, table_file, tables, versions
 from torch_fl.flaggems.arguments import argument_names
 from torch_fl_tools.flaggems import kept
 from torch_fl_tools.flaggems.checker import Checker
@@ -98,11 +98,13 @@ class Admission:
             )
             return
         verdict, why = self._judge(call)
-        if verdict == tables.STRICT:
+        if verdict == table_file.STRICT:
             self._verified = sizes.union([self._verified, classes])
             self._right = True
         else:
-            self._refused[name] = f"tried at these sizes, it is {verdict or tables.UNTESTED}: {why}"
+            self._refused[name] = (
+                f"tried at these sizes, it is {verdict or table_file.UNTESTED}: {why}"
+            )
         if verdict is None:
             return  # there was no memory for it, or FlagGems takes no such call: another may be tried
         _keep(self._name, _Finding(self._to_table(), self._refused, self._right))
@@ -199,14 +201,14 @@ def _keep(name: str, found: _Finding) -> None:
                 {**before.refused, **found.refused},
                 before.right or found.right,
             )
-            made = {
+            table: table_file.Table = {
                 "torch": torch.__version__,
                 "flaggems": package.version(),
                 "compiler": versions.compiler(),
                 "chip": tables.chip(),
+                "overloads": {name: asdict(one) for name, one in overloads.items()},
             }
-            every = {name: asdict(one) for name, one in overloads.items()}
-            tables.write(path(), {**made, "overloads": every})
+            table_file.write(path(), table)
     except OSError as error:
         told = f"{path()} cannot be written ({error}): what was verified is not kept"
         warnings.warn(told, RuntimeWarning, stacklevel=2)

@@ -13,7 +13,7 @@ import torch
 import flagos
 from torch_fl.aten import routing
 from torch_fl.flaggems import envelope, implementations
-from torch_fl.flaggems.tables import FAILED
+from torch_fl.flaggems.table_file import FAILED, Verdict
 from torch_fl.native import native
 from torch_fl.python_kernels import replay
 from torch_fl_tools.flaggems import cases, samples
@@ -66,7 +66,7 @@ class Case:
 
 
 def judge(
-    case: Case, op_name: str, random: bool, found: dict[str, Any], step: Callable[[str], None]
+    case: Case, op_name: str, random: bool, found: Verdict, step: Callable[[str], None]
 ) -> None:
     """Run a case with the native kernel and with FlagGems', and fill in its outcome."""
     try:
@@ -78,7 +78,7 @@ def judge(
 
 
 def _run_both(
-    case: Case, op_name: str, random: bool, found: dict[str, Any], step: Callable[[str], None]
+    case: Case, op_name: str, random: bool, found: Verdict, step: Callable[[str], None]
 ) -> None:
     step(f"{BY_NATIVE}{case.name}")
     with flagos.route({op_name: "vendor"}):

@@ -4,21 +4,37 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
 
 from torch_fl.flaggems import envelope
-from torch_fl.flaggems.tables import FAILED, STRICT, UNTESTED
+from torch_fl.flaggems.table_file import FAILED, STRICT, UNTESTED, Verdict
 from torch_fl_tools.flaggems import cases
 from torch_fl_tools.flaggems.comparison import worse
 from torch_fl_tools.flaggems.running import Case, Loss
+
+
+class Checked(Verdict, total=False):
+    """What `check` returns: an entry, and what the next process has to know."""
+
+    loss: Loss  # the case in which the device was lost
+    short: bool  # whether a case found no memory
+
+
+def untested(why: str) -> Checked:
+    """The entry of an overload of which no case was compared."""
+    return {"verdict": UNTESTED, "plain": UNTESTED, "cases": 0, "first": why}
 
 
 class Tally:
     """Collects the outcomes of the cases of an overload. `found` is the result that `check` returns."""
 
     def __init__(self, conditions: frozenset[str], groups: int, losses: Sequence[Loss]) -> None:
-        self.found: dict[str, Any] = {"verdict": UNTESTED, "plain": UNTESTED}
-        self.found |= {"cases": 0, "replayed": 0, "first": None}
+        self.found: Checked = {
+            "verdict": UNTESTED,
+            "plain": UNTESTED,
+            "cases": 0,
+            "replayed": 0,
+            "first": None,
+        }
         self.right: list[Case] = []
         self.wrong: list[Case] = []
         self.waiting = set(range(groups))  # groups without a verdict yet
@@ -121,7 +137,7 @@ class Tally:
         self.found |= {"verdict": STRICT, "only": envelope.ordered(only)}
         self.found |= {"inside": inside, "outside": len(self.wrong)}
 
-    def result(self) -> dict[str, Any]:
+    def result(self) -> Checked:
         """The result of `check`."""
         found = self.found
         if self._uncompared and found["verdict"] == STRICT:

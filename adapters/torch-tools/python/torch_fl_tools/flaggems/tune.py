@@ -26,7 +26,7 @@ import torch
 
 import flagos
 from flagos.cli import output_files
-from torch_fl.flaggems import implementations, tables
+from torch_fl.flaggems import implementations, table_file, tables
 from torch_fl_tools.comparing.names import matches
 from torch_fl_tools.flaggems.command import at_least_one, not_negative, one_interrupt
 from torch_fl_tools.flaggems.measured_calls import Call, calls
@@ -82,7 +82,9 @@ def measure(
         and not implementations.failed(name)
         and name not in found
     ]
-    names.sort(key=lambda name: verdicts.get(name, {}).get("verdict") != tables.STRICT)
+    names.sort(
+        key=lambda name: name not in verdicts or verdicts[name]["verdict"] != table_file.STRICT
+    )
     told = progress or (lambda name, row: None)
     try:
         for index, name in enumerate(names):
@@ -173,7 +175,7 @@ def main(arguments: list[str] | None = None) -> int:
 
     def kept(measured: dict[str, dict[str, float]]) -> None:
         if path is not None:
-            tables.write(tables.partial(path), tables.table(measured))
+            table_file.write(table_file.partial(path), tables.table(measured))
 
     with one_interrupt() as interrupted:
         try:

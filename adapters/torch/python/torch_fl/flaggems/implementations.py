@@ -22,6 +22,7 @@ from torch_fl.flaggems import (
     package,
     presence,
     sizes,
+    table_file,
     tables,
     versions,
 )
@@ -237,7 +238,7 @@ def routed(overload: str) -> bool:
 def failed(overload: str) -> bool:
     """Whether the overload is known to be wrong on this chip."""
     known = tables.verdicts().get(overload)
-    return known is not None and known["verdict"] == tables.FAILED
+    return known is not None and known["verdict"] == table_file.FAILED
 
 
 def family(name: str) -> str:

@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from flagos import whole_file
+from torch_fl.flaggems.table_file import Verdict
 
 FORMAT = 1
 """Raised with every change of the file, of recordings or of signatures: an older pack is refused."""
@@ -89,7 +90,7 @@ class Pack:
         return bytes(self._mapped[len(_MAGIC) + 8 : _BEGIN]).hex()
 
     @cached_property
-    def verdicts(self) -> dict[str, dict[str, Any]]:
+    def verdicts(self) -> dict[str, Verdict]:
         """The verdicts by which it was made, by overload."""
         return {name: one["verified"] for name, one in self.header["operators"].items()}
 

@@ -7,39 +7,44 @@ Tables are JSON files, shipped with this package (compressed) or written by `fla
 from __future__ import annotations
 
 import datetime
-import gzip
-import io
-import json
 import os
 import sys
 import warnings
-import zlib
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from flagos import whole_file
 from torch_fl.flaggems import configurations, envelope, pack_in_use, package, sizes, versions
 from torch_fl.flaggems.presence import ON_USE, POLICY
 from torch_fl.flaggems.presence import policy as policy
+from torch_fl.flaggems.table_file import (
+    BASIC,
+    FAILED,
+    STRICT,
+    UNTESTED,
+    Speed,
+    Table,
+    Verdict,
+    partial,
+    read,
+    write,
+)
 from torch_fl.native import native
 
-STRICT, BASIC, FAILED, UNTESTED = "STRICT", "BASIC", "FAILED", "UNTESTED"
-_VERDICTS = (STRICT, BASIC, FAILED, UNTESTED)
 SHIPPED = Path(__file__).resolve().parents[1] / "verdicts"
 # The boards H100 SXM5 and H200 have the same processor, GH100 of 132 multiprocessors, and differ in their memory: the
 # same programs run on both, at other speeds. What an H100 found of the shipped records agrees with the H200's table
 # (docs/benchmarks/nvidia.md#2026-11-25-evening-models-graphs-packs-h100).
 _SAME_PROCESSOR = {"NVIDIA H100 80GB HBM3": "NVIDIA H200"}
 _MADE_BY = {"verdicts": "flagos verify", "speed": "flagos tune"}
+_UNKNOWN: Verdict = {"verdict": UNTESTED}
 # A kernel that is slower than the native one by less than this is no loss.
 AS_FAST = 1.05
 VERIFIED_FIRST = "another process verifies a call before it is served"
-# Bytes of a table without compression. The shipped one of the H200 has less than one MiB.
-_LARGEST = 64 << 20
-_assumed: dict[str, dict[str, Any]] = {}
+_assumed: dict[str, Table] = {}
 
 
 def folder() -> Path:
@@ -56,7 +61,7 @@ def chip() -> str:
 
 def assume(verdicts: Path) -> None:
     """Take the verdicts in a file for those of this machine's chip, from now on. Raises RuntimeError for no table."""
-    found = _read(verdicts, "verdicts")
+    found = read(verdicts, "verdicts")
     if found is None:
         raise RuntimeError(f"{verdicts} is no file: `flagos verify` writes a table of verdicts")
     _assumed["verdicts"] = found
@@ -99,31 +104,20 @@ def path_for(kind: str, out: Path | None, whole: bool) -> Path | None:
     return out
 
 
-def table(overloads: dict[str, Any], **about: Any) -> dict[str, Any]:
+def table(overloads: Mapping[str, Any], **about: Any) -> Table:
     """The table of this chip; `about` says how it was made, beside the chip, the date and the versions."""
-    return {
+    made: Table = {
         "chip": chip(),
         "date": datetime.date.today().isoformat(),
         "flaggems": package.version(),
         "torch": torch.__version__,
-        **about,
-        "overloads": overloads,
+        **about,  # type: ignore[typeddict-item]
+        "overloads": dict(overloads),
     }
+    return made
 
 
-def write(path: Path, made: dict[str, Any]) -> None:
-    """Write a table, whole or not at all; compressed where the name ends with `.gz`."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    text = (json.dumps(made, indent=1, sort_keys=True) + "\n").encode()
-    whole_file.write(path, gzip.compress(text, mtime=0) if path.suffix == ".gz" else text)
-
-
-def partial(path: Path) -> Path:
-    """Where a table lies while it is made, and after an interrupt."""
-    return path.with_name(f"{path.name}.partial")
-
-
-def keep_partial(path: Path | None, overloads: dict[str, Any], **about: Any) -> dict[str, Any]:
+def keep_partial(path: Path | None, overloads: Mapping[str, Any], **about: Any) -> Table:
     """The table of a run that did not come to its end, beside `path`."""
     made = table(overloads, **about)
     if path is not None:
@@ -134,12 +128,12 @@ def keep_partial(path: Path | None, overloads: dict[str, Any], **about: Any) -> 
 
 def keep(
     path: Path | None,
-    overloads: dict[str, Any],
+    overloads: Mapping[str, Any],
     reached: set[str],
     complete: bool,
     kind: str = "verdicts",
     **about: Any,
-) -> dict[str, Any]:
+) -> Table:
     """The table at the end of a run, written to `path` where there is one.
 
     Overloads that were not `reached` keep the entries of a table that was made alike. One that was made
@@ -193,79 +187,13 @@ def made_alike(path: Path, **about: Any) -> bool:
 
 def _overloads(path: Path, kind: str, **about: Any) -> dict[str, Any]:
     """What a table says, where it was made as `about` says, here; none where there is no table."""
-    before = _read(path, kind)
+    before = read(path, kind)
     if before is None:
         return {}
     for name, value in table({}, **about).items():
         if name not in ("date", "overloads") and before.get(name) != value:
             raise RuntimeError(f"its {name} is {before.get(name)!r}, and here it is {value!r}")
     return dict(before["overloads"])
-
-
-def _read(path: Path, kind: str) -> dict[str, Any] | None:
-    """The table in a file; None where there is no file. Raises RuntimeError for one that is broken."""
-    try:
-        found: Any = json.loads(_text(path))
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except (OSError, EOFError, ValueError, zlib.error) as error:
-        raise RuntimeError(f"it is no table ({type(error).__name__}: {error})") from error
-    if not isinstance(found, dict) or not isinstance(found.get("overloads"), dict):
-        raise RuntimeError("it is no table (it has no object `overloads`)")
-    wrong_with = _wrong_with_verdict if kind == "verdicts" else _wrong_with_speed
-    for name, entry in found["overloads"].items():
-        wrong = wrong_with(entry) if isinstance(entry, dict) else "it is no object"
-        if wrong is not None:
-            raise RuntimeError(f"its entry {name!r} is broken: {wrong}")
-    return found
-
-
-def _text(path: Path) -> str:
-    """What is in a file, without compression."""
-    data = path.read_bytes()
-    if data[:2] == b"\x1f\x8b":
-        with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
-            data = file.read(_LARGEST + 1)
-    if len(data) > _LARGEST:
-        raise ValueError(f"more than {_LARGEST >> 20} MiB")
-    return data.decode()
-
-
-def _wrong_with_verdict(entry: dict[str, Any]) -> str | None:
-    verdict = entry.get("verdict")
-    if verdict not in _VERDICTS:
-        return f"`verdict` is {verdict!r}, and none of {', '.join(_VERDICTS)}"
-    if entry.get("plain", UNTESTED) not in _VERDICTS:
-        return f"`plain` is {entry['plain']!r}, and none of {', '.join(_VERDICTS)}"
-    if verdict == STRICT and type(entry.get("cases")) is not int:
-        return f"`cases` is {entry.get('cases')!r}, and no whole number"
-    if (verdict != STRICT or "only" in entry) and not isinstance(entry.get("first"), str):
-        return f"`first` is {entry.get('first')!r}, and no string"
-    for name in ("only", "not_replayed"):
-        if name in entry and not _are_strings(entry[name]):
-            return f"`{name}` is {entry[name]!r}, and no list of strings"
-    if ("replayed" in entry or "not_replayed" in entry) and type(entry.get("replayed")) is not int:
-        return f"`replayed` is {entry.get('replayed')!r}, and no whole number"
-    told = entry.get("sizes", {})
-    ranges = told.values() if isinstance(told, dict) else [None]
-    if not all(isinstance(one, dict) and _are_strings(list(one.values())) for one in ranges):
-        return f"`sizes` is {str(told)[:80]}, and no object with ranges for each argument"
-    if "declines" in entry and "declined" not in entry:
-        return "it has `declines`, and no `declined`"
-    return None
-
-
-def _wrong_with_speed(entry: dict[str, Any]) -> str | None:
-    if not entry:
-        return "it has no ratios"
-    for shape, ratio in entry.items():
-        if type(ratio) not in (int, float) or not 0 < ratio < float("inf"):
-            return f"`{shape}` is {ratio!r}, and no positive number"
-    return None
-
-
-def _are_strings(value: Any) -> bool:
-    return isinstance(value, list) and set(map(type, value)) <= {str}
 
 
 def samples_from() -> str | None:
@@ -277,12 +205,12 @@ def samples_from() -> str | None:
     return str(other) if other is not None and other == _SAME_PROCESSOR.get(chip()) else None
 
 
-def carried(path: Path | None) -> dict[str, Any]:
+def carried(path: Path | None) -> dict[str, str]:
     """What a table hands on to the one that continues it, beside its entries: whose samples it rests on.
 
     Raises RuntimeError for a file that is no table.
     """
-    found = (_read(path, "verdicts") if path is not None else None) or {}
+    found = (read(path, "verdicts") if path is not None else None) or {}
     return {"samples_from": found["samples_from"]} if "samples_from" in found else {}
 
 
@@ -291,14 +219,14 @@ def to_continue(path: Path) -> Path:
     return partial(path) if partial(path).is_file() else path
 
 
-def current(path: Path | None = None) -> dict[str, Any] | None:
+def current(path: Path | None = None) -> Table | None:
     """The table of verdicts in a file, or else the one that the plan reads; None where there is none.
 
     That of a chip with the same processor is this chip's from then on, and `samples_from` tells whose samples it has.
 
     Raises RuntimeError for a file that is no table.
     """
-    found = (_read(path, "verdicts") if path is not None else None) or _table("verdicts") or None
+    found = (read(path, "verdicts") if path is not None else None) or _table("verdicts") or None
     same = _SAME_PROCESSOR.get(chip())
     if found is not None and same is not None and found.get("chip") == same:
         found = {**found, "chip": chip(), "samples_from": same}
@@ -306,12 +234,12 @@ def current(path: Path | None = None) -> dict[str, Any] | None:
 
 
 @cache
-def _table(kind: str) -> dict[str, Any]:
+def _table(kind: str) -> Table:
     if kind in _assumed:
         return _assumed[kind]
     for path in sources(kind, chip(), _triton()):
         try:
-            found = _read(path, kind)
+            found = read(path, kind)
         except RuntimeError as error:
             warnings.warn(
                 f"{path} is not used: {error}; remove it, or run `{_MADE_BY[kind]}`",
@@ -324,27 +252,27 @@ def _table(kind: str) -> dict[str, Any]:
     return {}
 
 
-def verdicts() -> dict[str, dict[str, Any]]:
+def verdicts() -> dict[str, Verdict]:
     """For each overload: `verdict` (STRICT, BASIC, FAILED, UNTESTED), `cases`, and `first`, the first that failed.
 
     `plain` is the verdict on the database's own samples alone. With `only`, the verdict is about calls for which
     these conditions hold (`envelope.CONDITIONS`), and `first` failed outside. Where a table says nothing of an
     overload, the pack in use does.
     """
-    found: dict[str, dict[str, Any]] = _table("verdicts").get("overloads", {})
+    found: dict[str, Verdict] = _table("verdicts").get("overloads", {})
     pack = pack_in_use.in_use()
     return found if pack is None else {**pack.verdicts, **found}
 
 
-def speed() -> dict[str, dict[str, float]]:
+def speed() -> dict[str, Speed]:
     """For each overload: the time of FlagGems over that of the native kernel, by class of shapes."""
-    found: dict[str, dict[str, float]] = _table("speed").get("overloads", {})
+    found: dict[str, Speed] = _table("speed").get("overloads", {})
     return found
 
 
 def only(overload: str) -> frozenset[str]:
     """The conditions it was verified within, one of which is ORDINARY; none where it is not known to be right."""
-    known = verdicts().get(overload, {"verdict": UNTESTED})
+    known = verdicts().get(overload, _UNKNOWN)
     if known["verdict"] not in (STRICT, BASIC):
         return frozenset()
     return frozenset([*known.get("only", ()), envelope.ORDINARY])
@@ -352,7 +280,7 @@ def only(overload: str) -> frozenset[str]:
 
 def verified_sizes(overload: str) -> sizes.Classes:
     """The classes of sizes it was verified in, the samples' where an entry has none; none where it is not right."""
-    known = verdicts().get(overload, {"verdict": UNTESTED})
+    known = verdicts().get(overload, _UNKNOWN)
     if known["verdict"] not in (STRICT, BASIC):
         return {}
     if "sizes" in known:
@@ -374,7 +302,7 @@ def size_condition(overload: str) -> str | None:
     return sizes.condition(known)
 
 
-def chip_of(entry: dict[str, Any] | None = None) -> str:
+def chip_of(entry: Verdict | None = None) -> str:
     """The chip that the table, or an entry of it, is of, and if it is another one, why it counts here."""
     here, other = chip() or "this chip", samples_from()
     if other is None or (entry is not None and entry.get("wrong_on") == here):

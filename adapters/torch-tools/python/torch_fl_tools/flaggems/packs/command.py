@@ -41,6 +41,7 @@ from torch_fl.flaggems import (
     pack_file,
     pack_in_use,
     package,
+    table_file,
     tables,
 )
 from torch_fl.native import native
@@ -231,11 +232,11 @@ def _take_tables(options: argparse.Namespace, target: without_device.Chip | None
 
 def _by_overload(calls: list[Call], pattern: str) -> dict[str, list[Call]]:
     found: dict[str, list[Call]] = {}
-    known = implementations.registered()
+    known, verdicts = implementations.registered(), tables.verdicts()
     for call in calls:
         name = call.overload
-        verdict = tables.verdicts().get(name, {}).get("verdict")
-        if name in known and verdict == tables.STRICT and matches(name, pattern):
+        strict = name in verdicts and verdicts[name]["verdict"] == table_file.STRICT
+        if name in known and strict and matches(name, pattern):
             found.setdefault(name, []).append(call)
     return {name: some for name, some in found.items() if implementations.routed(name)}
 

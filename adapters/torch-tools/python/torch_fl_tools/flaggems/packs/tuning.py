@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from flagos import UnsupportedError
-from torch_fl.flaggems import implementations, tables
+from torch_fl.flaggems import implementations, table_file
 from torch_fl.flaggems.configurations import Named
 from torch_fl.native import native
 from torch_fl_tools.flaggems.checker import Checker
@@ -39,7 +39,7 @@ def fastest(call: Call, most: int, checker: Checker, known: Named) -> int:
         key=lambda number: times[number],
     )
     for number in candidates:
-        if checker.judge(call, number)[0] == tables.STRICT:
+        if checker.judge(call, number)[0] == table_file.STRICT:
             return number
     return 0
 

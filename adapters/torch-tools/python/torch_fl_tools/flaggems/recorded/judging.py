@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 from flagos import UnsupportedError
 from torch_fl import python_kernels
 from torch_fl.flaggems import envelope, implementations
-from torch_fl.flaggems.tables import FAILED, STRICT
+from torch_fl.flaggems.table_file import FAILED, STRICT
 from torch_fl.native import native
 from torch_fl_tools.flaggems.comparison import compare, same_bits, strides, worse
 from torch_fl_tools.flaggems.recorded import classes

@@ -10,17 +10,17 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 
 from flagos.processes.pool import Report
 from torch_fl import launcher
 from torch_fl.flaggems import envelope, package, sizes
-from torch_fl.flaggems.tables import BASIC, FAILED, STRICT, UNTESTED
+from torch_fl.flaggems.table_file import BASIC, FAILED, STRICT, UNTESTED, Verdict
 from torch_fl_tools.comparing import tasks
 from torch_fl_tools.flaggems.recorded import classes, ladder, sanitizer
 from torch_fl_tools.flaggems.recorded.judging import Outcome, judge
+from torch_fl_tools.flaggems.recorded.result import Loss, Progress, Result, Results, nothing
 from torch_fl_tools.records import facts
 from torch_fl_tools.records.facts import Call
 
@@ -30,8 +30,6 @@ _BY_FLAGGEMS = "FlagGems' run of "
 _CALL_SECONDS = 120.0  # limit of one run of a call, with compilation
 _INTERPRETED = 4096  # elements
 _LOSSES = 6  # processes that the calls of an overload may lose
-
-Verdicts = dict[str, dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -46,38 +44,29 @@ class How:
     each: float = 90.0  # seconds for one overload
 
 
-@dataclass(frozen=True)
-class _Lost:
-    """A call that cost a process."""
-
-    call: str
-    why: str
-    by_flaggems: bool
-
-
 def verify(
     calls: Iterable[Call],
     jobs: int,
     how: How,
     seconds: float = float("inf"),
-    progress: Callable[[int, int, str, dict[str, Any]], None] = lambda *_: None,
+    progress: Callable[[int, int, str, Result], None] = lambda *_: None,
     stop: Callable[[], bool] = lambda: False,
-) -> Verdicts:
+) -> Results:
     """What was found of each overload that is called; see `check`. Forks, so no device may be in use yet."""
     by_overload: dict[str, list[Call]] = defaultdict(list)
     for call in calls:
         by_overload[call.overload].append(call)
     began = time.monotonic()
-    losses: dict[str, list[_Lost]] = defaultdict(list)
-    found: Verdicts = {}
+    losses: dict[str, list[Loss]] = defaultdict(list)
+    found: Results = {}
     todo, total, done = sorted(by_overload), len(by_overload), 0
 
-    def task(name: str, report: Report) -> dict[str, Any]:
+    def task(name: str, report: Report) -> Progress:
         launcher.uninstall()  # it keeps the kernel of the first configuration
         return check(name, by_overload[name], how, report, losses[name])
 
     alone: list[str] = []  # overloads that found no memory beside the others, and run again without
-    beside: Verdicts = {}  # what was found of these before
+    beside: dict[str, Progress] = {}  # what was found of these before
     while todo or alone:
         by_itself = not todo
         if by_itself:
@@ -86,12 +75,12 @@ def verify(
         running = tasks.run(todo, task, 1 if by_itself else jobs, _CALL_SECONDS, left, stop)
         with closing(running) as ended:
             for one in ended:
-                result = dict(one.result or one.partial or _nothing(NO_TIME))
-                lost: _Lost | None = result.pop("lost", None)
+                result: Progress = {**(one.result or one.partial or nothing(NO_TIME))}
+                lost = result.pop("lost", None)
                 short = result.pop("short", False)
                 if one.result is None and one.failure is not None and one.step:
                     by_flaggems = one.step.startswith(_BY_FLAGGEMS)
-                    lost = _Lost(one.step.partition(" run of ")[2], one.failure, by_flaggems)
+                    lost = Loss(one.step.partition(" run of ")[2], one.failure, by_flaggems)
                 elif one.result is None:
                     result |= {"first": NO_TIME, "not_reached": True}
                 if lost is not None and len(losses[one.name]) < _LOSSES and not one.over:
@@ -100,7 +89,7 @@ def verify(
                     print(f"{one.name} again, lost in {lost.call}: {lost.why}", file=sys.stderr)
                     continue
                 if by_itself and one.result is None:
-                    result = beside[one.name] | {"not_reached": True}  # what there was before it
+                    result = {**beside[one.name], "not_reached": True}  # what there was before it
                 if lost is not None and lost.by_flaggems:
                     result |= {"verdict": FAILED, "first": f"{lost.call}: {lost.why}"}
                 if short and not by_itself and jobs > 1 and not one.over:
@@ -111,22 +100,19 @@ def verify(
                 if short and result["calls"] == 0:
                     result["not_reached"] = True  # so that it is tried at another time
                 done += 1
-                found[one.name] = result | {"seconds": round(one.seconds, 1)}
+                result["seconds"] = round(one.seconds, 1)
+                found[one.name] = result
                 progress(done, total, one.name, found[one.name])
     return dict(sorted(found.items()))
-
-
-def _nothing(why: str) -> dict[str, Any]:
-    return {"verdict": UNTESTED, "calls": 0, "first": why}
 
 
 def check(
     overload: str,
     calls: list[Call],
     how: How,
-    report: Report = lambda step, so_far: None,
-    losses: Iterable[_Lost] = (),
-) -> dict[str, Any]:
+    report: Report = lambda step, partial: None,
+    losses: Iterable[Loss] = (),
+) -> Progress:
     """What is found of an overload by its recorded calls, and by smaller ones of the same form.
 
     `verdict`: STRICT, BASIC or FAILED as for the database's samples, UNTESTED where FlagGems serves none of the calls.
@@ -140,7 +126,7 @@ def check(
     known = {loss.call: loss for loss in losses}
     right: list[tuple[Call, Outcome]] = []
     wrong: list[tuple[Call, Outcome]] = []
-    about: dict[str, Any] = _nothing("FlagGems serves no recorded call")
+    about = nothing("FlagGems serves no recorded call")
     began = time.monotonic()
     late = False
 
@@ -152,8 +138,8 @@ def check(
             )
         else:
 
-            def step(said: str) -> None:
-                report(said, dict(about))
+            def step(name: str) -> None:
+                report(name, {**about})
 
             outcome = judge(call, how.every_config, step, until=began + how.each)
             if outcome.verdict in (STRICT, BASIC) and how.sanitizer:
@@ -184,8 +170,8 @@ def check(
                 break
             outcome = judged(call)
             if outcome.lost:
-                lost = _Lost(str(call), outcome.why, outcome.verdict is not None)
-                return about | {"lost": lost}
+                about["lost"] = Loss(str(call), outcome.why, outcome.verdict is not None)
+                return about
             served = outcome.verdict is not None or outcome.short
             late = late or outcome.late
     return _concluded(overload, about, right, wrong, late)
@@ -202,18 +188,19 @@ def _rungs(same: list[Call]) -> Iterator[Call]:
 
 def _concluded(
     overload: str,
-    about: dict[str, Any],
+    about: Progress,
     right: list[tuple[Call, Outcome]],
     wrong: list[tuple[Call, Outcome]],
     late: bool,
-) -> dict[str, Any]:
-    found = {name: value for name, value in about.items() if name not in ("wrong", "basic")}
+) -> Progress:
+    found: Progress = {**about}
+    found.pop("wrong", None)
+    found.pop("basic", None)
     if late:
         found["not_reached"] = True
     if not (right or wrong):
-        return found | (
-            {"first": NO_TIME} if late else {"first": about.get("declines", about["first"])}
-        )
+        found["first"] = NO_TIME if late else about.get("declines", about["first"])
+        return found
     found["verdict"] = BASIC if "basic" in about else STRICT
     found["first"] = about.get("basic")
     if wrong:
@@ -225,9 +212,11 @@ def _concluded(
             found |= {"verdict": STRICT, "first": first, "limited": True}
             right = below
         else:
-            return found | {"verdict": FAILED, "first": first}
+            found |= {"verdict": FAILED, "first": first}
+            return found
     verified = sizes.union(outcome.sizes for _, outcome in right)
-    return found | {"sizes": sizes.to_table(overload, verified)}
+    found["sizes"] = sizes.to_table(overload, verified)
+    return found
 
 
 def _conditions(
@@ -285,20 +274,14 @@ def digest(calls: Iterable[Call], how: How) -> str:
 
 def merged(
     overload: str,
-    entry: dict[str, Any] | None,
-    found: dict[str, Any],
+    entry: Verdict | None,
+    found: Result,
     digest: str,
     chip: str = "",
-) -> dict[str, Any]:
+) -> Verdict:
     """The entry of a table with what recorded calls tell. They alone make no kernel STRICT: they have no NaN, say."""
-    made = dict(
-        entry
-        or {
-            "verdict": UNTESTED,
-            "cases": 0,
-            "first": NO_SAMPLES,
-        }
-    )
+    unknown: Verdict = {"verdict": UNTESTED, "cases": 0, "first": NO_SAMPLES}
+    made: Verdict = {**(entry or unknown)}
     if not found.get("not_reached"):
         made["records"] = {
             "digest": digest,
@@ -308,9 +291,11 @@ def merged(
         }
     if found["verdict"] == FAILED:
         made |= {"verdict": FAILED, "first": f"recorded call {found['first']}"}
-        made |= {"wrong_on": chip} if chip else {}
-        for name in ("only", "sizes", "beyond"):
-            made.pop(name, None)
+        if chip:
+            made["wrong_on"] = chip
+        made.pop("only", None)
+        made.pop("sizes", None)
+        made.pop("beyond", None)
     if made["verdict"] not in (STRICT, BASIC) or "sizes" not in found or found.get("not_reached"):
         return made
     verified = sizes.from_table(overload, found["sizes"])
@@ -323,7 +308,7 @@ def merged(
         made["only"] = envelope.ordered({*made.get("only", ()), *found["only"]})
         made["first"] = made.get("first") or f"recorded call {found['first']}"
     if found.get("limited"):
-        made["beyond"] = found["first"]
+        made["beyond"] = str(found["first"])
     if found["verdict"] == BASIC and made["verdict"] == STRICT:
         made |= {"verdict": BASIC, "first": f"recorded call {found['first']}"}
     return made

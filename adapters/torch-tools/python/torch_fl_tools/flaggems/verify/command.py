@@ -43,11 +43,10 @@ import time
 from collections.abc import Callable
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import Any
 
 from flagos.cli import output_files
-from torch_fl.flaggems import envelope, tables
-from torch_fl.flaggems.tables import FAILED, STRICT, UNTESTED
+from torch_fl.flaggems import envelope, table_file, tables
+from torch_fl.flaggems.table_file import FAILED, STRICT, UNTESTED, Table, Verdict
 from torch_fl_tools.flaggems.command import at_least_one, not_negative, one_interrupt
 from torch_fl_tools.flaggems.recorded import sanitizer
 from torch_fl_tools.flaggems.verify import requirements, run
@@ -128,9 +127,9 @@ class _Table:
     def _keep(self, verdicts: Verdicts) -> None:
         if self._path is not None:
             table = tables.table({**self._known, **verdicts}, **self._about)
-            tables.write(tables.partial(self._path), table)
+            table_file.write(table_file.partial(self._path), table)
 
-    def _written(self, verdicts: Verdicts, interrupted: bool) -> dict[str, Any]:
+    def _written(self, verdicts: Verdicts, interrupted: bool) -> Table:
         every = {**self._known, **verdicts}
         if interrupted:
             return tables.keep_partial(self._path, every, **self._about)
@@ -139,7 +138,7 @@ class _Table:
         return tables.keep(self._path, every, reached, complete, **self._about)
 
 
-def _tell(done: int, total: int, name: str, verdict: dict[str, Any]) -> None:
+def _tell(done: int, total: int, name: str, verdict: Verdict) -> None:
     """Print one line on standard error."""
     why = f"  {verdict['first']}" if verdict["verdict"] in (FAILED, UNTESTED) else ""
     if verdict["verdict"] == STRICT and "only" in verdict:

@@ -5,21 +5,16 @@ from __future__ import annotations
 from importlib.metadata import version as version_of
 from typing import Any
 
-from torch_fl.flaggems.tables import FAILED, UNTESTED
+from torch_fl.flaggems.table_file import FAILED, Verdict
 
-Verdicts = dict[str, dict[str, Any]]
+Verdicts = dict[str, Verdict]
 NO_TIME = "there was no time for it"
-AGAIN = "again"  # marks an entry of an overload that was about to be run again
 
 
-def untested(why: str) -> dict[str, Any]:
-    return {"verdict": UNTESTED, "plain": UNTESTED, "cases": 0, "first": why}
-
-
-def is_cut(entry: dict[str, Any]) -> bool:
+def is_cut(entry: Verdict) -> bool:
     """Whether a verdict is missing for lack of time."""
     late = entry["verdict"] != FAILED and entry.get("not_reached")
-    return bool(late) or entry.get("first") == NO_TIME or AGAIN in entry
+    return bool(late) or entry.get("first") == NO_TIME or "again" in entry
 
 
 def about(samples: int | None) -> dict[str, Any]:

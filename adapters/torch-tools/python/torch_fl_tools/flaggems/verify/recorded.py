@@ -13,10 +13,11 @@ from typing import Any
 
 import torch
 
-from torch_fl.flaggems import implementations, interpreted, package, tables
-from torch_fl.flaggems.tables import BASIC, FAILED, STRICT, UNTESTED
+from torch_fl.flaggems import implementations, interpreted, package, table_file, tables
+from torch_fl.flaggems.table_file import BASIC, FAILED, STRICT, UNTESTED, Verdict
 from torch_fl_tools.comparing.names import matches
 from torch_fl_tools.flaggems.recorded import verifying
+from torch_fl_tools.flaggems.recorded.result import Result, Results
 from torch_fl_tools.flaggems.verify import requirements
 from torch_fl_tools.flaggems.verify.entries import Verdicts, about, is_cut
 from torch_fl_tools.flaggems.verify.summary import counts
@@ -41,7 +42,7 @@ class Recorded:
             options.every_config, options.sanitizer, interpreted.wanted(), options.each
         )
         self._digest = verifying.digest(self.calls, self._how)
-        self.told: Verdicts = {}
+        self.results: Results = {}
 
     def completed(
         self,
@@ -56,8 +57,8 @@ class Recorded:
         """
         found: Verdicts = {}
 
-        def told(done: int, total: int, name: str, one: dict[str, Any]) -> None:
-            self.told[name] = one
+        def on_progress(done: int, total: int, name: str, one: Result) -> None:
+            self.results[name] = one
             found[name] = verifying.merged(
                 name, entries.get(name), one, self._digest, tables.chip()
             )
@@ -69,20 +70,20 @@ class Recorded:
 
         todo, jobs = self._todo(entries), self._options.jobs
         try:
-            verifying.verify(todo, jobs, self._how, seconds, told, stop)
+            verifying.verify(todo, jobs, self._how, seconds, on_progress, stop)
         except KeyboardInterrupt:
             print("interrupted: what was not reached is as it was", file=sys.stderr)
         return found
 
     def _todo(self, entries: Verdicts) -> list[Call]:
         """The calls whose overloads may still change: what is FAILED stays so, whatever other calls tell."""
-        unknown = {"verdict": UNTESTED}
+        unknown: Verdict = {"verdict": UNTESTED}
         worth = (STRICT, BASIC, UNTESTED) if self._options.record else (STRICT, BASIC)
         return [
             call
             for call in self.calls
             if (entry := entries.get(call.overload, unknown)).get("verdict") in worth
-            and entry.get("records", {}).get("digest") != self._digest
+            and _digest(entry) != self._digest
         ]
 
     def alone(self, stop: Callable[[], bool]) -> int:
@@ -94,20 +95,21 @@ class Recorded:
         path = tables.path_for("verdicts", options.out, whole=True)
         assert path is not None, "the whole has a place"
         try:
-            table = dict(tables.current(options.out) or tables.table({}, **about(None)))
+            table: dict[str, Any] = {
+                **(tables.current(options.out) or tables.table({}, **about(None)))
+            }
         except RuntimeError as error:
             raise RuntimeError(
                 f"{path} cannot be completed: {error}; remove it, or name another file with --out"
             ) from error
         entries: Verdicts = dict(table.pop("overloads"))
-        if resumed := options.resume and tables.partial(path).is_file():
+        if resumed := options.resume and table_file.partial(path).is_file():
             partly = tables.continued(path, **table)
             entries |= {name: entry for name, entry in partly.items() if not is_cut(entry)}
-        done = (lambda name: True) if options.resume else (lambda name: name != "records")
-        before = {
-            overload: {name: value for name, value in entry.items() if done(name)}
-            for overload, entry in entries.items()
-        }
+        before: Verdicts = {overload: {**entry} for overload, entry in entries.items()}
+        if not options.resume:
+            for entry in before.values():
+                entry.pop("records", None)
         todo = {call.overload for call in self._todo(before)}
         known = {
             overload: _known(entries[overload])
@@ -116,7 +118,8 @@ class Recorded:
         changed: Verdicts = {}
 
         def kept(some: Verdicts) -> None:
-            tables.write(tables.partial(path), {**table, "overloads": {**entries, **some}})
+            made = tables.table({**entries, **some}, **table)
+            table_file.write(table_file.partial(path), made)
 
         if todo:
             with redirect_stdout(sys.stderr):
@@ -130,34 +133,34 @@ class Recorded:
         if stop():
             tables.keep_partial(path, entries, **table)
         elif changed or resumed:
-            tables.write(path, {**table, "overloads": entries})
-            tables.partial(path).unlink(missing_ok=True)
+            table_file.write(path, tables.table(entries, **table))
+            table_file.partial(path).unlink(missing_ok=True)
             print(f"wrote {path}", file=sys.stderr)
-        found = {**known, **self.told}
-        self._tell(found)
+        found = {**known, **self.results}
+        self._print(found)
         if not stop():
-            self._tell_rest(found, entries, path)
+            self._print_rest(found, entries, path)
         return 1 if any(one["verdict"] == FAILED for one in found.values()) else 0
 
-    def _tell(self, told: Verdicts) -> None:
+    def _print(self, results: Results) -> None:
         """What is known of the overloads that the records call."""
         if self._options.json:
-            print(json.dumps(told))
+            print(json.dumps(results))
             return
-        for name, one in told.items():
+        for name, one in results.items():
             before = " before" if "before" in one else ""
             calls = f" in {one['calls']} calls" if "calls" in one else ""
             why = f": {one['first']}" if one.get("first") else ""
             print(f"{name}: {one['verdict']}{before}{calls}{why}")
-        print(*counts(told), sep="\n")
+        print(*counts(results), sep="\n")
 
-    def _tell_rest(self, told: Verdicts, entries: Verdicts, path: Path) -> None:
+    def _print_rest(self, results: Results, entries: Verdicts, path: Path) -> None:
         """What these calls alone do not decide, with the next step."""
         to = sys.stderr if self._options.json else sys.stdout
         failed = [
-            name for name, one in told.items() if one["verdict"] == FAILED and "before" in one
+            name for name, one in results.items() if one["verdict"] == FAILED and "before" in one
         ]
-        right = [name for name, one in told.items() if one["verdict"] in (STRICT, BASIC)]
+        right = [name for name, one in results.items() if one["verdict"] in (STRICT, BASIC)]
         unknown = [name for name in right if entries[name]["verdict"] == UNTESTED]
         alone = [name for name in unknown if entries[name]["first"] == verifying.NO_SAMPLES]
         for name in unknown:
@@ -180,10 +183,15 @@ class Recorded:
                 print(f"{len(names)} overloads {what} flagos verify{some}{out}", file=to)
 
 
-def _known(entry: dict[str, Any]) -> dict[str, Any]:
+def _digest(entry: Verdict) -> str | None:
+    """The recorded calls that the entry of a table was verified by."""
+    return entry["records"]["digest"] if "records" in entry else None
+
+
+def _known(entry: Verdict) -> Result:
     """What a table tells of an overload's recorded calls, which do not run again."""
     if entry["verdict"] == FAILED:
         return {"verdict": FAILED, "first": entry["first"], "before": True}
     records = entry["records"]
     verdict = records.get("verdict", entry["verdict"])  # tables of before had none
-    return {"verdict": verdict, "calls": records["calls"], "before": True}
+    return {"verdict": verdict, "calls": records["calls"], "before": True}  # type: ignore[typeddict-item]

@@ -8,22 +8,22 @@ import traceback
 from collections import defaultdict
 from collections.abc import Callable
 from contextlib import closing
-from typing import Any
 
 import torch
 
 from flagos.processes.pool import Report, TaskOutcome
 from torch_fl import flagos
 from torch_fl.flaggems import implementations, package
-from torch_fl.flaggems.tables import FAILED, UNTESTED
+from torch_fl.flaggems.table_file import FAILED, UNTESTED, Verdict
 from torch_fl.native import native
 from torch_fl_tools.comparing import tasks
 from torch_fl_tools.comparing.names import matches
 from torch_fl_tools.flaggems import cases, measured_calls
 from torch_fl_tools.flaggems.check import check
 from torch_fl_tools.flaggems.running import BY_FLAGGEMS, BY_ITSELF, BY_NATIVE, Loss
+from torch_fl_tools.flaggems.tally import Checked, untested
 from torch_fl_tools.flaggems.verify import requirements
-from torch_fl_tools.flaggems.verify.entries import AGAIN, NO_TIME, Verdicts, is_cut, untested
+from torch_fl_tools.flaggems.verify.entries import NO_TIME, Verdicts, is_cut
 
 _CASE_SECONDS = 120.0  # limit of one run of a case, with compilation and tuning, beside other tasks
 _ALONE_SECONDS = 300.0  # the same limit without other tasks
@@ -32,7 +32,7 @@ _KEEP_EVERY = 5.0  # seconds between writing the table
 EACH = 90.0
 CONFIGS = 1
 
-Progress = Callable[[int, int, str, dict[str, Any]], None]
+Progress = Callable[[int, int, str, Verdict], None]
 Places = dict[str, list[tuple[str, str]]]
 """The entries and forms of the database that call an overload, by overload."""
 
@@ -80,7 +80,7 @@ def verify(
     return dict(sorted(verdicts.items()))
 
 
-def _before(name: str, known: Verdicts) -> dict[str, Any]:
+def _before(name: str, known: Verdicts) -> Verdict:
     """The entry of an overload before it runs; that of one which is to run says that there was no time."""
     if not implementations.usable(name):
         return untested("it is never routed")
@@ -139,7 +139,7 @@ class _Run:
     ) -> None:
         """Run until nothing is left to do, or no time."""
 
-        def task(name: str, report: Report) -> dict[str, Any]:
+        def task(name: str, report: Report) -> Checked:
             with package.tuned_among(configs):
                 return _checked(name, self._where[name], samples, each, report, self._losses[name])
 
@@ -168,7 +168,7 @@ class _Run:
         if found["verdict"] != UNTESTED or not failed:
             self._verdicts[one.name] = found
         elif not one.over:
-            self._verdicts[one.name].pop(AGAIN, None)
+            self._verdicts[one.name].pop("again", None)
 
     def _comes_again(self, one: TaskOutcome, by_itself: bool, jobs: int) -> bool:
         """Put the overload of a task that ended back into the line, if it has to run again."""
@@ -181,7 +181,7 @@ class _Run:
         if loss and again and (loss.native or loss.broken):
             others = [other for other in known if other.case != loss.case]
             self._losses[one.name] = [*others, loss]
-            self._verdicts[one.name][AGAIN] = True
+            self._verdicts[one.name]["again"] = True
             self._todo.insert(0, one.name)
             whose = BY_NATIVE if loss.native else BY_FLAGGEMS
             print(f"{one.name} again, lost in {whose}{loss.case}", file=sys.stderr)
@@ -189,7 +189,7 @@ class _Run:
         short = (one.result or {}).get("short", False)
         if short and not by_itself and jobs > 1 and not one.over:
             self._alone.append(one.name)
-            self._verdicts[one.name][AGAIN] = True
+            self._verdicts[one.name]["again"] = True
             print(f"{one.name} again without others: it found no memory", file=sys.stderr)
             return True
         if one.late and not by_itself and one.step.startswith(BY_FLAGGEMS):
@@ -215,16 +215,17 @@ def _checked(
     each: float,
     report: Report,
     losses: list[Loss],
-) -> dict[str, Any]:
+) -> Checked:
     try:
         return check(name, where, samples, each, report, losses)
     except Exception as error:  # an error of the check itself says nothing about FlagGems
         last = traceback.extract_tb(error.__traceback__)[-1]
         said = " ".join(str(error).split())[:160]
-        found = untested(f"it could not be checked: {type(error).__name__} in {last.name}: {said}")
+        why = f"it could not be checked: {type(error).__name__} in {last.name}: {said}"
+        checked = untested(why)
         if implementations.without_memory(error):
-            found |= {"short": True, "not_reached": 1}  # so that it is tried at another time
-        return found
+            checked |= {"short": True, "not_reached": 1}  # so that it is tried at another time
+        return checked
 
 
 def _loss(one: TaskOutcome) -> Loss | None:
@@ -243,13 +244,15 @@ def _by_flaggems_after_all(loss: Loss, known: list[Loss]) -> bool:
     return loss.native and not loss.sure and loss.case in suspects
 
 
-def verdict(one: TaskOutcome, by_itself: bool = False) -> dict[str, Any]:
+def verdict(one: TaskOutcome, by_itself: bool = False) -> Verdict:
     """The verdict of a task that ended, of its own accord or otherwise, `by_itself` or beside other tasks."""
-    so_far = {"plain": UNTESTED, **(one.partial or untested(NO_TIME))}
-    if so_far["plain"] != FAILED:
+    partial: Checked = one.partial or untested(NO_TIME)
+    so_far = partial.copy()
+    if so_far.get("plain") != FAILED:
         so_far["plain"] = UNTESTED
     if one.result is not None:
-        found = dict(one.result)
+        result: Checked = one.result
+        found = result.copy()
         loss = found.pop("loss", None)
         if loss is not None and found["verdict"] != FAILED:
             found |= untested(f"the native kernel lost the device in {loss.case}")
@@ -257,13 +260,14 @@ def verdict(one: TaskOutcome, by_itself: bool = False) -> dict[str, Any]:
         found = so_far
         by_flaggems = one.step.startswith(BY_FLAGGEMS)
         if found["verdict"] != FAILED:
-            found["first"] = f"{one.failure} in {one.step or 'its start'}"
+            why = f"{one.failure} in {one.step or 'its start'}"
             # An end at any other step says nothing about FlagGems, and a task that is late beside others may be tuning.
             wrong = by_flaggems and (by_itself or not one.late)
             found["verdict"] = FAILED if wrong else UNTESTED
             if by_flaggems and not wrong:
                 found["not_reached"] = found.get("not_reached") or 1
-                found["first"] += ", beside other processes"
+                why += ", beside other processes"
+            found["first"] = why
             if wrong and cases.plain(one.step):
                 found["plain"] = FAILED
     elif so_far["verdict"] == FAILED:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
-from typing import Any
+from collections.abc import Mapping
+from typing import Literal
 
 from torch_fl.flaggems import tables
-from torch_fl.flaggems.tables import STRICT, UNTESTED
+from torch_fl.flaggems.table_file import STRICT, UNTESTED, Verdict
 from torch_fl_tools.comparing.names import matches
 from torch_fl_tools.flaggems.comparison import ORDER
+from torch_fl_tools.flaggems.recorded.result import Result
 from torch_fl_tools.flaggems.verify.entries import Verdicts
 
 
@@ -50,8 +52,8 @@ def lines(shown: Verdicts) -> list[str]:
         if "beyond" in entry:
             lines.append(f"{name}: wrong beyond these sizes: {entry['beyond']}")
         if "declines" in entry:
-            told = f"declines calls, {entry['declined']} cases"
-            lines.append(f"{name}: {told}: {entry['declines']}")
+            cases = f"declines calls, {entry['declined']} cases"
+            lines.append(f"{name}: {cases}: {entry['declines']}")
         lines += [f"{name}: not replayed: {reason}" for reason in entry.get("not_replayed", [])]
     partly = sum(bool(e.get("not_replayed")) and e["replayed"] > 0 for e in shown.values())
     wholly = sum(not e.get("not_replayed") and e.get("replayed", 0) > 0 for e in shown.values())
@@ -61,19 +63,21 @@ def lines(shown: Verdicts) -> list[str]:
     return lines
 
 
-def within(entry: dict[str, Any]) -> str:
+def within(entry: Verdict) -> str:
     return ", ".join(entry["only"])
 
 
-def counts(shown: Verdicts) -> list[str]:
+def counts(shown: Mapping[str, Verdict | Result]) -> list[str]:
     """The number of overloads by verdict; also on the database's own samples alone where those are recorded."""
 
-    def told(kind: str) -> str:
-        counts = Counter(entry[kind] for entry in shown.values() if kind in entry)
+    def by_verdict(kind: Literal["verdict", "plain"]) -> str:
+        counts = Counter(str(entry.get(kind)) for entry in shown.values() if kind in entry)
         return ", ".join(f"{counts.get(verdict, 0)} {verdict}" for verdict in (*ORDER, UNTESTED))
 
     within = sum(entry["verdict"] == STRICT and "only" in entry for entry in shown.values())
-    lines = [told("verdict") + (f" ({within} of the STRICT within conditions)" if within else "")]
+    lines = [
+        by_verdict("verdict") + (f" ({within} of the STRICT within conditions)" if within else "")
+    ]
     if any("plain" in entry for entry in shown.values()):
-        lines.append(f"on the database's own samples alone: {told('plain')}")
+        lines.append(f"on the database's own samples alone: {by_verdict('plain')}")
     return lines
