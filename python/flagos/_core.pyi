@@ -9,6 +9,7 @@ from contextvars import ContextVar
 from os import PathLike
 from typing import Any, TypedDict
 
+from flagos.plan_entry import Fallback, Plan, PlanEntry
 from flagos.runtime import Device, MissingVendor, VendorInfo, VendorReport
 
 class _Variable(TypedDict):
@@ -230,12 +231,12 @@ def resolve() -> None:
 def reload() -> None:
     """Reads files and environment again, then resolves. On an error nothing changes."""
 
-def plan() -> dict[str, Any]:
+def plan() -> Plan:
     """``ops``: every operator by name (except those that torch decomposes), sorted, each as from
     :func:`explain`; ``unmatched``: routes for namespaces without registrations, as
     ``(operator, source)``."""
 
-def explain(op: str) -> dict[str, Any]:
+def explain(op: str) -> PlanEntry:
     """The decision for an operator: ``op``, ``route`` (``native``, ``foreign``, ``blocked``,
     ``cpu_fallback``), ``composite`` (whether torch decomposes it into others), ``winner`` (an
     ``impl_id`` or ``None``), ``backend``, ``selector``, ``selectors``, ``explicit``,
@@ -400,7 +401,7 @@ def reset_counters() -> None:
 def record_fallback(op: str, reason: str) -> None:
     """Counts a CPU fallback; raises in strict mode or beyond the budget."""
 
-def fallbacks() -> list[dict[str, Any]]:
+def fallbacks() -> list[Fallback]:
     """Every operator that fell back: ``op``, ``count`` and the ``reason`` of the first fallback."""
 
 # Configuration.

@@ -23,7 +23,7 @@ import json
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 if TYPE_CHECKING:
     from importlib.metadata import Distribution, EntryPoint
@@ -126,11 +126,21 @@ class PublishedCommand(NamedTuple):
     adapter: Published
 
 
+class _Command(TypedDict):
+    summary: str
+    extra: str
+
+
+class _Catalogue(TypedDict):
+    adapters: list[dict[str, Any]]
+    commands: dict[str, _Command]
+
+
 @cache
-def _catalogue() -> dict[str, Any]:
+def _catalogue() -> _Catalogue:
     # The catalogue is data, so no adapter is imported. The layout test compares it with the adapters.
     file = Path(__file__).with_name("data") / "adapters.json"
-    catalogue: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    catalogue: _Catalogue = json.loads(file.read_text(encoding="utf-8"))
     return catalogue
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from typing import Any
 
 from flagos import _core, counting
 from flagos.logs import connect
+from flagos.plan_entry import Plan, PlanEntry
 
 connect()
 
@@ -14,7 +14,7 @@ connect()
 class Explanation:
     """The decision for one operator. ``print`` it, or read :attr:`data`."""
 
-    def __init__(self, data: dict[str, Any], text: str) -> None:
+    def __init__(self, data: PlanEntry, text: str) -> None:
         #: Operator, winner, losers with their reasons, and the deciding setting.
         self.data = data
         self._text = text
@@ -31,7 +31,7 @@ def explain(op: str) -> Explanation:
     return Explanation(_core.explain(op), _core.explain_text(op))
 
 
-def plan() -> dict[str, Any]:
+def plan() -> Plan:
     """The current plan as plain data, resolved first if something changed."""
     return _core.plan()
 

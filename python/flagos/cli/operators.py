@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 from fnmatch import fnmatchcase
-from typing import Any
 
 from flagos.cli.output import (
     CommandError,
@@ -16,6 +15,7 @@ from flagos.cli.output import (
     printable,
 )
 from flagos.loading import load_adapters
+from flagos.plan_entry import PlanEntry
 
 OPS = """
 Imports the adapters that are installed, since they register the operators.
@@ -142,7 +142,7 @@ def _matches(name: str, pattern: str | None) -> bool:
     return pattern in name
 
 
-def _implementation(entry: dict[str, Any]) -> str:
+def _implementation(entry: PlanEntry) -> str:
     """The implementation that serves an operator, with the conditions on the calls it takes."""
     only = [
         condition["name"]
@@ -154,7 +154,7 @@ def _implementation(entry: dict[str, Any]) -> str:
     return f"{winner} (only {', '.join(only)})" if only else winner
 
 
-def _served_by(entry: dict[str, Any]) -> set[str | None]:
+def _served_by(entry: PlanEntry) -> set[str | None]:
     vendors = {candidate["vendor"] for candidate in entry["candidates"] if candidate["chosen"]}
     return {entry["backend"], entry["winner"], *vendors}
 

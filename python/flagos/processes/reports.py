@@ -14,6 +14,9 @@ from typing import Any
 from flagos.processes.child import Child, Tail, reading
 from flagos.processes.ending import Ending
 
+Report = dict[str, Any]
+"""One JSON object that a module printed: its stage, and facts about it."""
+
 _ERRORS = 64 << 10  # bytes of standard error in which a failure is looked up
 
 
@@ -22,11 +25,11 @@ class Outcome:
     """The reports of a process, and how it ended."""
 
     #: The JSON objects it printed, one per line, in order.
-    reports: list[dict[str, Any]]
+    reports: list[Report]
     #: The reason of a crash, a timeout or a bad status; ``None`` for status 0.
     failure: str | None
 
-    def report(self, stage: str) -> dict[str, Any] | None:
+    def report(self, stage: str) -> Report | None:
         """The report of one stage, if the process got that far."""
         return next((entry for entry in self.reports if entry.get("stage") == stage), None)
 
@@ -44,7 +47,7 @@ def run_module(
     processes that it leaves behind. However much it prints, only its reports and the end of its standard error stay in
     memory.
     """
-    reports: list[dict[str, Any]] = []
+    reports: list[Report] = []
     errors = Tail(_ERRORS)
     with Child(
         [sys.executable, "-m", module, *arguments],
@@ -63,7 +66,7 @@ def run_module(
     return Outcome(list(reports), _failure(ending, errors.text()))
 
 
-def _reports(line: bytes) -> Iterator[dict[str, Any]]:
+def _reports(line: bytes) -> Iterator[Report]:
     # Libraries may print other lines; a report is a line with a JSON object.
     with suppress(ValueError):
         value = json.loads(line.decode("utf-8", "replace"))

@@ -30,7 +30,7 @@ from torch_fl.flaggems import envelope, implementations, package, table_file, ta
 from torch_fl.flaggems.table_file import FAILED, STRICT, UNTESTED
 from torch_fl.native.description import description
 from torch_fl_tools.comparing.names import matches
-from torch_fl_tools.flaggems import cases, check, comparison, running, samples
+from torch_fl_tools.flaggems import cases, check, comparison, running, samples, tally
 from torch_fl_tools.flaggems.verify import command as verify_command
 from torch_fl_tools.flaggems.verify import entries, summary
 from torch_fl_tools.flaggems.verify import run as verify_run
@@ -363,7 +363,7 @@ def test_a_type_that_was_only_declined_is_not_reached(monkeypatch: pytest.Monkey
 
 def test_only_what_stops_in_flaggems_is_its_fault() -> None:
     steps: list[str] = []
-    check.check("exp", [("exp", "function")], 1, told=lambda step, _: steps.append(step))
+    check.check("exp", [("exp", "function")], 1, report=lambda step, _: steps.append(step))
     group = "exp (function) float32"
     assert steps[:3] == [
         f"making a sample of {group}",
@@ -660,7 +660,7 @@ def test_what_the_native_kernel_may_have_lost_runs_by_itself_first() -> None:
         steps.clear()
         suspect = running.Loss(case, True, "late", frozenset())
         where = [("exp", "function")]
-        return check.check("exp", where, 1, told=lambda s, _: steps.append(s), losses=[suspect])
+        return check.check("exp", where, 1, report=lambda s, _: steps.append(s), losses=[suspect])
 
     found = suspected()
     assert steps[0] == f"{running.BY_ITSELF}{case}" and f"{running.BY_NATIVE}{case}" in steps
@@ -904,7 +904,7 @@ def test_what_was_not_asked_for_or_reached_stays_in_the_table(command: Any) -> N
         during == [{"exp": _strict(1), "neg": _strict(2)}] == [tables.continued(path, **_about())]
     )
     assert not table_file.partial(path).exists()
-    late = entries.untested("there was no time for it")
+    late = tally.untested("there was no time for it")
     assert run({"exp": _strict(3), "neg": late, "abs": late}, "--seconds", "0") == 0
     known = tables.continued(path, **_about())
     assert known == {"exp": _strict(3), "neg": _strict(2), "abs": late}
@@ -920,7 +920,7 @@ def test_an_interrupt_leaves_the_table_as_it_was(
     run, path = command
     assert run({"exp": _strict(1)}) == 0
     before = path.read_bytes()
-    late = entries.untested("there was no time for it")
+    late = tally.untested("there was no time for it")
 
     def interrupted(_: Any) -> Any:
         with pytest.raises(KeyboardInterrupt):
@@ -941,7 +941,7 @@ def test_a_table_made_otherwise_is_only_replaced_by_a_complete_one(
 ) -> None:
     run, path = command
     assert run({"exp": _strict(1)}, "--samples", "2") == 0
-    assert run({"exp": entries.untested("there was no time for it")}, "--seconds", "0") == 0
+    assert run({"exp": tally.untested("there was no time for it")}, "--seconds", "0") == 0
     assert "stays as it is: its samples is 2" in capsys.readouterr().err
     assert table_file.partial(path).is_file()
     assert run({"exp": _strict(4)}, "--resume") == 0

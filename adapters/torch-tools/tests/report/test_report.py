@@ -88,8 +88,8 @@ def failed(tmp_path_factory: pytest.TempPathFactory) -> Any:
     )
 
 
-def rows(told: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    (process,) = told["processes"]
+def rows(report: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    (process,) = report["processes"]
     return {row["op"]: row for row in process["operators"]}
 
 
@@ -237,7 +237,7 @@ def evil(value: Any) -> Any:
     return EVIL + value if isinstance(value, str) else value
 
 
-def from_json(told: dict[str, Any]) -> data.Report:
+def from_json(value: dict[str, Any]) -> data.Report:
     """The report that `--json` printed."""
 
     def process(one: dict[str, Any]) -> data.Process:
@@ -257,13 +257,13 @@ def from_json(told: dict[str, Any]) -> data.Report:
             }
         )
 
-    return data.Report(**{**told, "processes": [process(one) for one in told["processes"]]})
+    return data.Report(**{**value, "processes": [process(one) for one in value["processes"]]})
 
 
 def test_every_text_is_escaped(failed: Any) -> None:
-    told = evil(from_json(failed.data))
-    (process,) = told.processes
-    text = page.text(replace(told, processes=[replace(process, rank=EVIL)]))
+    value = evil(from_json(failed.data))
+    (process,) = value.processes
+    text = page.text(replace(value, processes=[replace(process, rank=EVIL)]))
     parsed = assert_whole(text)
     assert f"{EVIL}aten::mm" in parsed.texts["td"]
     assert EVIL in parsed.texts["pre"][0]
@@ -330,18 +330,18 @@ def test_a_killed_program_leaves_what_there_was(tmp_path: Path) -> None:
 import os, pathlib, signal, torch
 x = torch.ones(4, device="flagos")
 torch.sin(x)
-told = pathlib.Path(os.environ["FLAGOS_REPORT"], f"{os.getpid()}.json")
-while "aten::cos" not in told.read_text():
+value = pathlib.Path(os.environ["FLAGOS_REPORT"], f"{os.getpid()}.json")
+while "aten::cos" not in value.read_text():
     torch.cos(x)
 os.kill(os.getpid(), signal.SIGKILL)
 """
     ended = report(tmp_path, "--json", program=python(text))
     assert ended.returncode == 128 + 9, ended.stderr
-    told = json.loads(ended.stdout)
-    assert (told["status"], told["outcome"]) == (-9, "ended by SIGKILL")
-    assert told["processes"][0]["ended"] is False
-    assert rows(told)["aten::sin"]["calls"] == 1
-    assert "did not end by itself" in page.text(from_json(told))
+    value = json.loads(ended.stdout)
+    assert (value["status"], value["outcome"]) == (-9, "ended by SIGKILL")
+    assert value["processes"][0]["ended"] is False
+    assert rows(value)["aten::sin"]["calls"] == 1
+    assert "did not end by itself" in page.text(from_json(value))
 
 
 @pytest.mark.parametrize(
@@ -356,8 +356,8 @@ def test_a_program_that_is_killed_at_once_is_said_to_be(
     assert ended.returncode == status
     assert "a process that loaded flagos ended before it could write" in ended.stderr
     assert "no flagos device" not in ended.stderr
-    told = json.loads(ended.stdout)
-    assert (told["processes_without_calls"], told["processes_cut_short"]) == (0, 1)
+    value = json.loads(ended.stdout)
+    assert (value["processes_without_calls"], value["processes_cut_short"]) == (0, 1)
     said = assert_whole((tmp_path / "page.html").read_text()).texts["p"]
     assert (
         "Processes that loaded flagos and ended before they could write what they did: 1." in said
@@ -371,8 +371,8 @@ torch.sin(torch.ones(4, device="flagos"))
 time.sleep(0.7)
 os._exit(7)
 """
-    told = json.loads(report(tmp_path, "--json", program=python(text)).stdout)
-    assert rows(told)["aten::sin"]["calls"] == 1
+    value = json.loads(report(tmp_path, "--json", program=python(text)).stdout)
+    assert rows(value)["aten::sin"]["calls"] == 1
 
 
 def test_a_signal_to_the_command_reaches_the_program(tmp_path: Path) -> None:
@@ -385,8 +385,8 @@ signal.pause()
 """
     ended = report(tmp_path, "--json", program=python(text))
     assert ended.returncode == 7, ended.stderr
-    told = json.loads(ended.stdout)
-    assert told["processes"][0]["ended"] is True and rows(told)["aten::sin"]["calls"] == 1
+    value = json.loads(ended.stdout)
+    assert value["processes"][0]["ended"] is True and rows(value)["aten::sin"]["calls"] == 1
 
 
 @pytest.mark.slow
@@ -401,11 +401,11 @@ ranks = [
 assert [rank.wait() for rank in ranks] == [0, 0]
 """
     ended = report(tmp_path, "--json", "-o", "page.html", program=python(text))
-    told = json.loads(ended.stdout)
-    assert told["processes_without_calls"] == 1
+    value = json.loads(ended.stdout)
+    assert value["processes_without_calls"] == 1
     calls = [
         (process["rank"], row["calls"])
-        for process in told["processes"]
+        for process in value["processes"]
         for row in process["operators"]
         if row["op"] == "aten::sin"
     ]
@@ -432,8 +432,8 @@ if child == 0:
     raise SystemExit(0)
 assert os.waitpid(child, 0)[1] == 0
 """
-    told = json.loads(report(tmp_path, "--json", program=python(text)).stdout)
-    sin = rows(told)["aten::sin"]
+    value = json.loads(report(tmp_path, "--json", program=python(text)).stdout)
+    sin = rows(value)["aten::sin"]
     assert sin["calls"] == sin["host_calls"] == 600
 
 
@@ -500,13 +500,17 @@ def test_calls_belong_to_the_plan_that_was_in_force() -> None:
     served.plan(counted, {}, '"aten::a" = "two"\n')
     served.count({"aten::a": {"calls": 9, "fallbacks": 3}}, {"aten::a": 2})
     served.count({"aten::a": {"calls": 1, "fallbacks": 0}}, {"aten::a": 1})  # after a reset
-    told = served.told()
-    assert told["aten::a"] == {"served": {"one": 3, "two": 2 + 1}, "instead": 2 + 2, "fallbacks": 3}
-    assert told["aten::b"] == {"served": {"cpu.fallback": 3}, "instead": 0, "fallbacks": 3}
+    operators = served.operators()
+    assert operators["aten::a"] == {
+        "served": {"one": 3, "two": 2 + 1},
+        "instead": 2 + 2,
+        "fallbacks": 3,
+    }
+    assert operators["aten::b"] == {"served": {"cpu.fallback": 3}, "instead": 0, "fallbacks": 3}
 
 
 def test_measured_times_of_alternatives_are_shown(failed: Any, tmp_path: Path) -> None:
-    told = {
+    file = {
         name: failed.data["processes"][0][name] for name in ("argv", "error", "memory", "problems")
     }
     gems = {"impl_id": "flaggems.python", "kind": "flagos", "chosen": False, "reason": "slower"}
@@ -520,7 +524,7 @@ def test_measured_times_of_alternatives_are_shown(failed: Any, tmp_path: Path) -
         "decided_by": "the default",
         "alternatives": [gems, native],
     }
-    told |= {
+    file |= {
         "pid": 1,
         "rank": None,
         "vendor": "cuda",
@@ -530,13 +534,13 @@ def test_measured_times_of_alternatives_are_shown(failed: Any, tmp_path: Path) -
         "seconds": 1.0,
         "ended": True,
     }
-    told |= {
+    file |= {
         "operators": {"aten::exp": entry},
         "lock": "",
         "device_time": {"why_not": None, "seconds": 2.0},
     }
-    told |= {"speed": {"chip": "H", "ratios": {"exp": {"large": 1.225, "small": 0.782}}}}
-    (tmp_path / "1.json").write_text(json.dumps(told))
+    file |= {"speed": {"chip": "H", "ratios": {"exp": {"large": 1.225, "small": 0.782}}}}
+    (tmp_path / "1.json").write_text(json.dumps(file))
     made = data.gather(tmp_path, ["train"], program.Ended(0, 1.0, 0.0))
     cells = assert_whole(page.text(made)).texts["td"]
     at = cells.index("flaggems.python")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from lightx2v.common.ops.attn.template import AttnWeightTemplate
@@ -59,7 +60,7 @@ class FlagosAttention(AttnWeightTemplate):
         return output.reshape(-1, heads * dim), lse.reshape(-1, heads)
 
 
-def _refuse(drop_rate: float, options: dict[str, Any]) -> None:
+def _refuse(drop_rate: float, options: Mapping[str, Any]) -> None:
     if drop_rate:
         raise ValueError(f"flagos_flash_attn has no dropout, and drop_rate is {drop_rate}")
     if options.get("window_size") not in _FULL_WINDOW:

@@ -27,6 +27,7 @@ from flagos._core import configuration as _configuration
 from flagos._core import foreign as _foreign
 from flagos._core import operator as _operator
 from flagos.messages import described, message_of
+from te_fl.core.calls import Args, Kwargs
 from te_fl.core.discovery import discover_plugin
 from te_fl.core.logger_manager import get_logger
 from te_fl.core.native import native as _native
@@ -255,8 +256,8 @@ class OpManager:
         op: Operator,
         target: Callable[..., Any],
         error: Exception,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
+        args: Args,
+        kwargs: Kwargs,
     ) -> Any:
         """The native object's callback after ``target`` raised ``error``.
 
@@ -321,9 +322,7 @@ class OpManager:
             f"Op '{op_name}' fallback to '{impl.impl_id}' (kind={impl.kind!s}, vendor={impl.vendor})"
         )
 
-    def _may_try_another(
-        self, op_name: str, error: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> bool:
+    def _may_try_another(self, op_name: str, error: Exception, args: Args, kwargs: Kwargs) -> bool:
         """Whether the failed call left its arguments unwritten and the device usable."""
         classes = {cls.__name__ for cls in type(error).__mro__}
         if classes & _DEVICE_ERRORS or any(word in message_of(error) for word in _lost_words()):

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 
 from flagos._core import UnsupportedError
+from te_fl.core.calls import Args, Kwargs
 from te_fl.operators.attention_call import (
     Call,
     backward_arguments,
@@ -154,9 +155,7 @@ def fused_attn_fwd(*args: Any, **kwargs: Any) -> list[torch.Tensor]:
     return forward(_attend, _logsumexp, args, kwargs)
 
 
-def forward(
-    attend: Attend, logsumexp: LogSumExp, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> list[torch.Tensor]:
+def forward(attend: Attend, logsumexp: LogSumExp, args: Args, kwargs: Kwargs) -> list[torch.Tensor]:
     """``fused_attn_fwd`` with ``attend`` and ``logsumexp`` as its formulas."""
     args, kwargs = forward_arguments(args, kwargs)
     return _forward(attend, logsumexp, *args, **kwargs)
@@ -228,9 +227,7 @@ def fused_attn_bwd(*args: Any, **kwargs: Any) -> list[torch.Tensor | None]:
     return backward(_attend, args, kwargs)
 
 
-def backward(
-    attend: Attend, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> list[torch.Tensor | None]:
+def backward(attend: Attend, args: Args, kwargs: Kwargs) -> list[torch.Tensor | None]:
     """``fused_attn_bwd`` by autograd of ``attend``."""
     args, kwargs = backward_arguments(args, kwargs)
     return _backward(attend, *args, **kwargs)

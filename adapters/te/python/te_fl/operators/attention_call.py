@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import torch
 
 from flagos._core import UnsupportedError
+from te_fl.core.calls import Args, Kwargs
 from te_fl.operators.arguments import enumerator
 from te_fl.operators.quantization import is_quantized
 
@@ -115,7 +116,7 @@ def understand(
     )
 
 
-def _with_diagonal(args: tuple[Any, ...], at: int, flags: int) -> tuple[Any, ...]:
+def _with_diagonal(args: Args, at: int, flags: int) -> tuple[Any, ...]:
     """``args`` with ``bottom_right_diagonal`` at place ``at``, which calls of version 2.9 lack.
 
     From ``at`` on, ``flags`` arguments are bool in version 2.14, and one less in 2.9.
@@ -126,7 +127,7 @@ def _with_diagonal(args: tuple[Any, ...], at: int, flags: int) -> tuple[Any, ...
     return args
 
 
-def _is_newest(args: tuple[Any, ...], window: int) -> bool:
+def _is_newest(args: Args, window: int) -> bool:
     """Whether the window is at the place that it has in 2.20."""
     return len(args) > window and isinstance(args[window], list | tuple)
 
@@ -135,9 +136,7 @@ _FORWARD = ("o_format", "qkv_scale_inv_format")
 _BACKWARD = ("o_format", "do_format", "dqkv_layout", "qkv_scale_inv_format", "do_scale_inv_format")
 
 
-def forward_arguments(
-    args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def forward_arguments(args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs]:
     """Arguments of ``fused_attn_fwd`` of any version, as 2.20 passes them.
 
     2.20 has two formats after the layout. Older versions derive them from the layout.
@@ -150,9 +149,7 @@ def forward_arguments(
     return (*args[:7], None, None, *args[7:]), kwargs
 
 
-def backward_arguments(
-    args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def backward_arguments(args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs]:
     """Arguments of ``fused_attn_bwd`` of any version, as 2.20 passes them.
 
     2.20 has formats and the layout of the gradients after the layout. It has no dtype of the gradients, which

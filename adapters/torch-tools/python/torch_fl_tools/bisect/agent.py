@@ -15,13 +15,14 @@ import atexit
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
 
 from flagos import _core, plan_listeners, whole_file
+from flagos.plan_entry import Candidate, PlanEntry
 from torch_fl import python_kernels
 from torch_fl.native import native
 from torch_fl_tools.bisect import marked, watch
@@ -44,6 +45,25 @@ def start() -> None:
     atexit.register(agent.ended)
 
 
+class RoutedOperator(TypedDict):
+    """An operator whose route differs from the reference's."""
+
+    impl: str | None
+    backend: str | None
+    python: bool  # whether Python serves it
+    random: bool
+
+
+class ProcessPlan(TypedDict):
+    """The file `plan.PID.json`."""
+
+    vendor: str
+    has_reference: bool
+    main: str | None
+    argv: list[str]
+    routed: dict[str, RoutedOperator]
+
+
 class _Agent:
     """A listener of the plan (`flagos.plan_listeners`), the first of the process."""
 
@@ -52,7 +72,7 @@ class _Agent:
         self._routes: dict[str, str] = {}
         self._token: int | None = None
         self._composed: set[str] = set()  # attached to nothing, so that torch composes them
-        self._noted: dict[str, Any] = {}
+        self._noted: ProcessPlan | None = None
         self._has_reference = False
         self._watching = None if trial.watch is None else watch.Watching(trial)
 
@@ -80,7 +100,7 @@ class _Agent:
         if self._watching is not None:
             self._watching.attach(plan)
 
-    def _override(self, entries: dict[str, Any]) -> None:
+    def _override(self, entries: Mapping[str, PlanEntry]) -> None:
         self._composed |= {op for op in entries if is_composed(op)}
         routed = entries.keys() - self._composed
         if not routed:
@@ -109,8 +129,8 @@ class _Agent:
         called = sorted(op for op, numbers in _core.counters().items() if numbers["calls"])
         _write(self._trial.folder / f"counted.{os.getpid()}.json", called)
 
-    def _note(self, differing: dict[str, Any]) -> None:
-        routed = {
+    def _note(self, differing: Mapping[str, PlanEntry]) -> None:
+        routed: dict[str, RoutedOperator] = {
             op: {
                 "impl": entry["winner"],
                 "backend": entry["backend"],
@@ -119,19 +139,20 @@ class _Agent:
             }
             for op, entry in differing.items()
         }
-        if self._noted and routed.keys() <= self._noted["routed"].keys():
+        before = {} if self._noted is None else self._noted["routed"]
+        if self._noted is not None and routed.keys() <= before.keys():
             return
         self._noted = {
             "vendor": native().vendor,
             "has_reference": self._has_reference,
             "main": getattr(sys.modules.get("__main__"), "__file__", None),
             "argv": sys.argv,
-            "routed": {**self._noted.get("routed", {}), **routed},
+            "routed": {**before, **routed},
         }
         _write(self._trial.folder / f"plan.{os.getpid()}.json", self._noted)
 
 
-def differs(entry: dict[str, Any], reference: str) -> bool:
+def differs(entry: PlanEntry, reference: str) -> bool:
     """Whether an operator has another implementation than the reference's, and could have that one."""
     if entry["winner"] is None:
         return False
@@ -141,7 +162,7 @@ def differs(entry: dict[str, Any], reference: str) -> bool:
     return all(one["impl_id"] != entry["winner"] for one in others)
 
 
-def _is_reference(candidate: dict[str, Any], reference: str) -> bool:
+def _is_reference(candidate: Candidate, reference: str) -> bool:
     if reference != "native":
         return bool(candidate["backend"] == reference)
     if candidate["kind"] == "vendor":

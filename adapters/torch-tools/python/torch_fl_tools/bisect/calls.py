@@ -16,6 +16,7 @@ from flagos.processes.child import Child
 from torch_fl_tools.bisect.findings import Call, Cause
 from torch_fl_tools.bisect.session import Program, Session
 from torch_fl_tools.bisect.state import Run, variables
+from torch_fl_tools.bisect.trial import Watch
 
 #: Every call goes through Python, and ends before the next begins.
 _WATCHED = {"FLAGOS_REPLAY": "0", "CUDA_LAUNCH_BLOCKING": "1", "ASCEND_LAUNCH_BLOCKING": "1"}
@@ -67,7 +68,7 @@ def _watch(session: Session, ops: frozenset[str], compare: bool, save: int | Non
     return session.trial(
         key,
         ops,
-        watch={"ops": sorted(ops), "compare": compare, "save": save},
+        watch=Watch(ops, compare, save),
         environment=_WATCHED,
         stop=lambda folder: (folder / "found.json").exists(),
         patience=_PATIENCE if compare else 1.0,

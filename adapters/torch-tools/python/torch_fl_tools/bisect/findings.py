@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -77,21 +78,21 @@ class Call:
     repro_status: int | None = None  # with a repro: None if it did not end in time
 
     @classmethod
-    def read(cls, told: dict[str, Any], kind: str = "none") -> Call:
+    def read(cls, fields: Mapping[str, Any], kind: str = "none") -> Call:
         """The call that a process wrote."""
-        differences = told.get("differences")
+        differences = fields.get("differences")
         if differences is not None:
             differences = [Difference(**one) for one in differences]
-        return cls(**{"kind": kind, **told, "differences": differences})
+        return cls(**{"kind": kind, **fields, "differences": differences})
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
-        told = present(self)
+        fields = present(self)
         if self.differences is not None:
-            told["differences"] = [present(one) for one in self.differences]
+            fields["differences"] = [present(one) for one in self.differences]
         if self.repro is not None:
-            told["repro_status"] = self.repro_status
-        return told
+            fields["repro_status"] = self.repro_status
+        return fields
 
 
 @dataclass(frozen=True)
@@ -113,11 +114,11 @@ class Cause:
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
-        told: dict[str, Any] = {
+        return {
             "operators": [asdict(one) for one in self.operators],
             "outcome": self.outcome.as_dict(),
+            **({} if self.call is None else {"call": self.call.as_dict()}),
         }
-        return told if self.call is None else {**told, "call": self.call.as_dict()}
 
 
 @dataclass

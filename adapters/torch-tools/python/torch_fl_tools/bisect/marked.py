@@ -13,7 +13,7 @@ import torch
 
 from torch_fl.flagos import marks
 from torch_fl_tools.bisect import measure
-from torch_fl_tools.bisect.findings import present
+from torch_fl_tools.bisect.findings import Difference, present
 from torch_fl_tools.bisect.trial import Trial
 
 
@@ -39,16 +39,20 @@ class _Marks:
         with self._lock:
             number = self._counts[name]
             self._counts[name] += 1
-            told: dict[str, Any] = {"name": name, "number": number, "bad": None}
-            told["nan"] = sum(int(torch.isnan(t).sum()) for t in tensors if _has_nan(t))
-            if self._trial.nan and told["nan"]:
-                told["bad"] = f"{told['nan']} of {sum(t.numel() for t in tensors)} are NaN"
+            nan = sum(int(torch.isnan(t).sum()) for t in tensors if _has_nan(t))
+            bad = difference = None
+            if self._trial.nan and nan:
+                bad = f"{nan} of {sum(t.numel() for t in tensors)} are NaN"
             if self._trial.compare is not None:
-                told |= self._compared(self._trial.compare, name, number, tensors)
+                bad, difference = self._compared(self._trial.compare, name, number, tensors)
             elif not self._trial.nan:
                 self._write(name, number, tensors)
+            mark = {"name": name, "number": number, "bad": bad, "nan": nan}
+            if difference is not None:
+                numbers = present(difference)
+                mark |= {key: numbers[key] for key in numbers if key not in ("nan", "reason")}
             with (self._trial.folder / file_name(self._rank)).open("a") as file:
-                file.write(json.dumps(told) + "\n")
+                file.write(json.dumps(mark) + "\n")
 
     def _path(self, folder: Path, name: str, number: int) -> Path:
         plain = "".join(c if c.isalnum() else f"%{ord(c):x}" for c in name)
@@ -61,19 +65,20 @@ class _Marks:
 
     def _compared(
         self, folder: Path, name: str, number: int, tensors: list[torch.Tensor]
-    ) -> dict[str, Any]:
+    ) -> tuple[str | None, Difference | None]:
+        """Why a mark is bad, if so, and its largest difference from the expected one."""
         path = self._path(folder, name, number)
         if not path.exists():
-            return {"bad": "the run with the reference's routes did not come to this mark"}
+            return "the run with the reference's routes did not come to this mark", None
         expected = torch.load(path, weights_only=True)
         if len(expected) != len(tensors):
-            return {"bad": f"{len(tensors)} tensors instead of {len(expected)}"}
-        worst: dict[str, Any] = {"bad": None}
+            return f"{len(tensors)} tensors instead of {len(expected)}", None
+        worst: Difference | None = None
         for one, other in zip(expected, tensors, strict=True):
-            found = measure.difference(one, other, self._trial.rtol, self._trial.atol)
-            if found.excess >= worst.get("excess", 0.0):
-                worst = {"bad": found.reason or None, **present(found)}
-        return {name: value for name, value in worst.items() if name not in ("nan", "reason")}
+            difference = measure.difference(one, other, self._trial.rtol, self._trial.atol)
+            if worst is None or difference.excess >= worst.excess:
+                worst = difference
+        return (None, None) if worst is None else (worst.reason or None, worst)
 
 
 def _has_nan(tensor: torch.Tensor) -> bool:

@@ -7,12 +7,13 @@ import os
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from flagos.cli.output import CommandError
 from flagos.processes.child import Child
 from flagos.processes.ending import Ending
+from torch_fl_tools.bisect import VARIABLE
 from torch_fl_tools.bisect.findings import Outcome
+from torch_fl_tools.bisect.trial import Trial
 
 _LAST = 4000  # bytes of standard error that a reason is looked for in
 _ERROR = re.compile(r"[\w.]*(Error|Exception|Interrupt)\b")
@@ -20,27 +21,27 @@ _ERROR = re.compile(r"[\w.]*(Error|Exception|Interrupt)\b")
 
 def run(
     command: Sequence[str],
-    folder: Path,
-    trial: dict[str, Any],
+    trial: Trial,
     *,
     environment: dict[str, str],
     timeout: float | None,
     expected: Path | None = None,
     stop: Callable[[], bool] = lambda: False,
 ) -> Outcome:
-    """Run the command as `trial` says, with its output in `folder`.
+    """Run the command as `trial` says, with its output in the trial's folder.
 
     `expected` is the folder of the run whose marks are compared with. The run is ended at the first mark that is
     bad, after `timeout` seconds, and once `stop()` is true: the program, and all processes of its group.
     """
+    folder = trial.folder
     description = folder / "trial.json"
-    description.write_text(json.dumps({**trial, "folder": str(folder)}, indent=1))
+    trial.write(description)
     variables = {
         **os.environ,
-        "PYTHONHASHSEED": str(trial["seed"]),
+        "PYTHONHASHSEED": str(trial.seed),
         "PYTHONFAULTHANDLER": "1",
         **environment,
-        "FLAGOS_BISECT": str(description),
+        VARIABLE: str(description),
     }
     marks = _Marks(folder)
     with (folder / "stdout").open("wb") as out, (folder / "stderr").open("wb") as err:

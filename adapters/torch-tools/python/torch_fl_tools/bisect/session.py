@@ -9,13 +9,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
 
 from flagos.cli.output import CommandError
 from torch_fl_tools.bisect import process
 from torch_fl_tools.bisect.findings import Cause, Found, Outcome, Suspect
 from torch_fl_tools.bisect.search import Search
 from torch_fl_tools.bisect.state import Run, State
+from torch_fl_tools.bisect.trial import Trial, Watch
 
 Tell = Callable[[str], None]
 
@@ -88,7 +88,7 @@ class Session:
         key: str,
         keep: frozenset[str] | None,
         *,
-        watch: dict[str, Any] | None = None,
+        watch: Watch | None = None,
         environment: dict[str, str] | None = None,
         stop: Callable[[Path], bool] = lambda _: False,
         expected: bool = True,
@@ -111,20 +111,20 @@ class Session:
             )
         folder = self.state.new_folder()
         compare = self._expected if expected else None
-        trial = {
-            "keep": None if keep is None else sorted(keep),
-            "reference": self.check.reference,
-            "compare": None if compare is None else str(compare),
-            "nan": self.check.nan,
-            "rtol": self.check.rtol,
-            "atol": self.check.atol,
-            "seed": self.check.seed,
-            "watch": watch,
-        }
+        trial = Trial(
+            folder=folder,
+            keep=keep,
+            reference=self.check.reference,
+            compare=compare,
+            nan=self.check.nan,
+            rtol=self.check.rtol,
+            atol=self.check.atol,
+            seed=self.check.seed,
+            watch=watch,
+        )
         began = time.monotonic()
         outcome = process.run(
             self.command,
-            folder,
             trial,
             environment=environment or {},
             timeout=None if self.check.timeout is None else patience * self.check.timeout,

@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +33,9 @@ def variables() -> dict[str, str]:
     }
 
 
-def fingerprint(command: list[str], check: dict[str, Any], plan: dict[str, Any]) -> dict[str, Any]:
+def fingerprint(
+    command: list[str], check: Mapping[str, Any], plan: Mapping[str, Any]
+) -> dict[str, Any]:
     """All that a search is about. Files that the command names are in it by their contents."""
     return {
         "command": command,
@@ -67,13 +69,13 @@ class Run:
     seconds: float
 
     @classmethod
-    def read(cls, told: dict[str, Any]) -> Run:
+    def read(cls, fields: Mapping[str, Any]) -> Run:
         """The run that a search wrote. Raises KeyError and TypeError for what is none."""
-        key, folder, seconds = told["key"], told["folder"], told["seconds"]
+        key, folder, seconds = fields["key"], fields["folder"], fields["seconds"]
         whole = isinstance(key, str) and isinstance(folder, str)
         if not whole or not isinstance(seconds, (int, float)):
             raise TypeError("it is no run of a program")
-        return cls(key, Path(folder), Outcome(**told["outcome"]), seconds)
+        return cls(key, Path(folder), Outcome(**fields["outcome"]), seconds)
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -88,7 +90,7 @@ class Run:
 class State:
     """The folder of one search."""
 
-    def __init__(self, folder: Path, about: dict[str, Any]) -> None:
+    def __init__(self, folder: Path, about: Mapping[str, Any]) -> None:
         self.folder = folder
         self._about = about
         self.runs: list[Run] = []
@@ -167,8 +169,8 @@ class State:
 
     def _write(self) -> None:
         runs = [run.as_dict() for run in self.runs]
-        told = {"format": _FORMAT, "about": self._about, "runs": runs}
-        whole_file.write(self.folder / _NAME, json.dumps(told, indent=1) + "\n")
+        contents = {"format": _FORMAT, "about": self._about, "runs": runs}
+        whole_file.write(self.folder / _NAME, json.dumps(contents, indent=1) + "\n")
 
 
 def _runs(about: Any, runs: Any) -> list[Run]:

@@ -35,23 +35,40 @@ class Trial:
     seed: int
     watch: Watch | None
 
+    def write(self, path: Path) -> None:
+        """Writes the description that `current` reads in the processes of the program."""
+        watch = self.watch
+        description = {
+            "folder": str(self.folder),
+            "keep": None if self.keep is None else sorted(self.keep),
+            "reference": self.reference,
+            "compare": None if self.compare is None else str(self.compare),
+            "nan": self.nan,
+            "rtol": self.rtol,
+            "atol": self.atol,
+            "seed": self.seed,
+            "watch": watch
+            and {"ops": sorted(watch.ops), "compare": watch.compare, "save": watch.save},
+        }
+        path.write_text(json.dumps(description, indent=1))
+
 
 @cache
 def current() -> Trial:
     """The run that this process belongs to. Raises ValueError if the variable names no description of one."""
     path = os.environ.get(VARIABLE, "")
     try:
-        told = json.loads(Path(path).read_text())
-        watch = told["watch"]
+        fields = json.loads(Path(path).read_text())
+        watch = fields["watch"]
         return Trial(
-            folder=Path(told["folder"]),
-            keep=None if told["keep"] is None else frozenset(told["keep"]),
-            reference=told["reference"],
-            compare=None if told["compare"] is None else Path(told["compare"]),
-            nan=told["nan"],
-            rtol=told["rtol"],
-            atol=told["atol"],
-            seed=told["seed"],
+            folder=Path(fields["folder"]),
+            keep=None if fields["keep"] is None else frozenset(fields["keep"]),
+            reference=fields["reference"],
+            compare=None if fields["compare"] is None else Path(fields["compare"]),
+            nan=fields["nan"],
+            rtol=fields["rtol"],
+            atol=fields["atol"],
+            seed=fields["seed"],
             watch=watch and Watch(frozenset(watch["ops"]), watch["compare"], watch["save"]),
         )
     except (OSError, ValueError, KeyError, TypeError) as error:

@@ -15,7 +15,7 @@ import re
 import threading
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,10 +25,11 @@ from torch.utils import _pytree as pytree
 
 import flagos
 from flagos import UnsupportedError, _core, whole_file
+from flagos.plan_entry import PlanEntry
 from torch_fl import python_kernels
 from torch_fl.native import native
 from torch_fl_tools.bisect import measure
-from torch_fl_tools.bisect.findings import Difference, present
+from torch_fl_tools.bisect.findings import Call, Difference
 from torch_fl_tools.bisect.trial import Trial
 from torch_fl_tools.comparing.transfer import Transfer
 
@@ -56,7 +57,7 @@ class Watching:
             # The place in the program of a call within a backward pass.
             torch.autograd.set_detect_anomaly(True, check_nan=False)
 
-    def attach(self, ops: dict[str, Any]) -> None:
+    def attach(self, ops: Mapping[str, PlanEntry]) -> None:
         """Watch operators that C++ serves, too."""
         for op in sorted(self._watch.ops & ops.keys()):
             if op.startswith("aten::") and op not in python_kernels.implemented_operators():
@@ -86,11 +87,10 @@ class Watching:
                 number, of_op = self._number, self._calls[op]
                 self._number += 1
                 self._calls[op] += 1
-            about = {"op": op, "call": of_op, "number": number}
+            about = Call("none", op=op, call=of_op, number=number)
             if self._watch.save == number:
                 with self._aside():
-                    told = {**about, **_described(args, kwargs)}
-                    self._keep("saved", told, (op, args, kwargs))
+                    self._save("saved", _described(about, args, kwargs), args, kwargs)
             pristine = expected = after = None
             if compares and not self._found:
                 with self._aside():
@@ -106,12 +106,12 @@ class Watching:
                 self._begun(about, True)
                 raise
             except Exception as error:
-                self._raised(about, error, op, args, kwargs, pristine)
+                self._note_error(about, error, args, kwargs, pristine)
                 raise
             self._begun(about, True)
             if expected is not None and pristine is not None:
                 with self._aside():
-                    self._compared(about, op, pristine, (expected, after), (result, (args, kwargs)))
+                    self._compare(about, pristine, (expected, after), (result, (args, kwargs)))
             return result
 
         return call
@@ -142,74 +142,75 @@ class Watching:
             with route:
                 return measure.flat(overload(*args, **kwargs)), measure.flat((args, kwargs))
         except Exception as error:
-            self._write("refused", {"op": op, "error": f"{type(error).__name__}: {error}"})
+            reason = f"{type(error).__name__}: {error}"
+            self._write("refused", op, {"op": op, "error": reason})
             return None, None
 
-    def _compared(
-        self, about: dict[str, Any], op: str, pristine: Any, expected: Any, actual: Any
-    ) -> None:
-        found: list[Difference] = []
+    def _compare(self, about: Call, pristine: Any, expected: Any, actual: Any) -> None:
+        differences: list[Difference] = []
         for what, ones, others in (
             ("result", expected[0], measure.flat(actual[0])),
             ("argument", expected[1], measure.flat(actual[1])),
         ):
             if len(ones) != len(others):
                 reason = f"{len(others)} tensors instead of {len(ones)}"
-                found.append(Difference(True, float("inf"), reason, of=what))
+                differences.append(Difference(True, float("inf"), reason, of=what))
             for index, (one, other) in enumerate(zip(ones, others, strict=False)):
                 apart = measure.difference(one, other, of_a_kernel=True)
                 if apart.excess > 0.0:
-                    found.append(replace(apart, of=f"{what} {index}"))
-        excess = max((one.excess for one in found), default=0.0)
-        differs = any(one.differs for one in found)
+                    differences.append(replace(apart, of=f"{what} {index}"))
+        excess = max((one.excess for one in differences), default=0.0)
+        differs = any(one.differs for one in differences)
         if not differs and (excess == 0.0 or excess < 2 * self._excess):
             return
-        told = {**about, "differences": [present(one) for one in found], **_described(*pristine)}
+        call = replace(_described(about, *pristine), differences=differences)
         with self._lock:
             if differs and not self._found:
                 self._found = True
-                self._keep("found", told, (op, *pristine))
+                self._save("found", call, *pristine)
             elif not differs:
                 self._excess = excess
-                self._keep("worst", told, (op, *pristine))
+                self._save("worst", call, *pristine)
 
-    def _raised(
-        self, about: dict[str, Any], error: Exception, op: str, args: Any, kwargs: Any, kept: Any
+    def _note_error(
+        self, about: Call, error: Exception, args: Any, kwargs: Any, pristine: Any
     ) -> None:
-        """Tell that a kernel raised; the device may be lost, so that its arguments cannot be read any more."""
+        """Write a call that raised; the device may be lost, so that its arguments cannot be read any more."""
         with self._lock:
             if self._found:
                 return
             self._found = True
-        told = {**about, "raised": f"{type(error).__name__}: {error}", **_described(args, kwargs)}
+        call = replace(_described(about, args, kwargs), raised=f"{type(error).__name__}: {error}")
         with self._aside():
             try:
-                self._keep("found", told, (op, *(kept or (args, kwargs))))
+                self._save("found", call, *(pristine or (args, kwargs)))
             except Exception as lost:
-                self._write("found", {**told, "not_saved": f"{type(lost).__name__}: {lost}"})
+                self._write_call("found", replace(call, not_saved=f"{type(lost).__name__}: {lost}"))
 
-    def _keep(self, name: str, told: dict[str, Any], call: tuple[str, Any, Any]) -> None:
-        """Write a call: first its arguments, then what is told of it."""
-        op, args, kwargs = call
+    def _save(self, name: str, call: Call, args: Any, kwargs: Any) -> None:
+        """Write a call: first its arguments, then its description."""
         saved = Transfer(torch.device("cpu"), _device_type((args, kwargs))).tree((args, kwargs))
         saved = pytree.tree_map(lambda x: None if isinstance(x, torch.Generator) else x, saved)
         path = self._trial.folder / f"{name}.pt"
         with whole_file.replacing(path) as file:
-            torch.save({"op": op, "args": saved[0], "kwargs": saved[1]}, file)
-        self._write(name, told)
+            torch.save({"op": call.op, "args": saved[0], "kwargs": saved[1]}, file)
+        self._write_call(name, call)
 
-    def _write(self, name: str, told: dict[str, Any]) -> None:
-        entry = _core.explain(told["op"])
+    def _write_call(self, name: str, call: Call) -> None:
+        assert call.op is not None
+        self._write(name, call.op, call.as_dict())
+
+    def _write(self, name: str, op: str, fields: Mapping[str, object]) -> None:
         path = self._trial.folder / f"{name}.json"
-        whole_file.write(path, json.dumps({"impl": entry["winner"], **told}))
+        whole_file.write(path, json.dumps({"impl": _core.explain(op)["winner"], **fields}))
 
-    def _begun(self, about: dict[str, Any], ended: bool) -> None:
+    def _begun(self, call: Call, ended: bool) -> None:
         pid = os.getpid()
         with self._lock:
             if pid not in self._files:
                 path = self._trial.folder / f"begun.{pid}"
                 self._files[pid] = os.open(path, os.O_CREAT | os.O_WRONLY, 0o644)
-            text = json.dumps({**about, "ended": ended}).encode()
+            text = json.dumps(replace(call, ended=ended).as_dict()).encode()
             os.pwrite(self._files[pid], text.ljust(_BEGUN), 0)
 
 
@@ -238,38 +239,38 @@ def _copied(args: Any, kwargs: Any) -> Any:
     return Transfer(device, source).tree((args, kwargs))
 
 
-def _described(args: Any, kwargs: Any) -> dict[str, Any]:
-    """The arguments of a call in words, and the place in the program."""
+def _described(call: Call, args: Any, kwargs: Any) -> Call:
+    """The call with its arguments in words, and its place in the program."""
     named = [*((None, value) for value in args), *kwargs.items()]
-    node = torch._C._current_autograd_node()
     stack = [
         f"{frame.filename}:{frame.lineno} in {frame.name}: {frame.line}"
         for frame in traceback.extract_stack()
         if _HERE not in Path(frame.filename).resolve().parents
     ]
-    told: dict[str, Any] = {
-        "arguments": [_words(value, name) for name, value in named],
-        "stack": stack,
-    }
+    call = replace(call, arguments=[_words(value, name) for name, value in named], stack=stack)
+    node = torch._C._current_autograd_node()
     if node is not None:
-        told["gradient_of"] = str(node.name())
         metadata: Any = node.metadata
         lines = metadata.get("traceback_") or []
-        found = [frame for line in lines if (frame := _FRAME.match(line.strip()))]
-        told["forward_stack"] = ["{}:{} in {}: {}".format(*frame.groups()) for frame in found]
-    return told
+        frames = [frame for line in lines if (frame := _FRAME.match(line.strip()))]
+        call = replace(
+            call,
+            gradient_of=str(node.name()),
+            forward_stack=["{}:{} in {}: {}".format(*frame.groups()) for frame in frames],
+        )
+    return call
 
 
 def _words(value: Any, name: str | None = None) -> str:
     if isinstance(value, torch.Tensor):
         dtype = str(value.dtype).removeprefix("torch.")
-        said = f"{dtype}{list(value.shape)}"
+        words = f"{dtype}{list(value.shape)}"
         if value.layout == torch.strided and not value.is_contiguous():
-            said += f" strides {list(value.stride())}"
+            words += f" strides {list(value.stride())}"
         if value.layout == torch.strided and value.storage_offset():
-            said += f" offset {value.storage_offset()}"
+            words += f" offset {value.storage_offset()}"
     elif isinstance(value, (list, tuple)) and any(isinstance(x, torch.Tensor) for x in value):
-        said = "[" + ", ".join(_words(one) for one in value) + "]"
+        words = "[" + ", ".join(_words(one) for one in value) + "]"
     else:
-        said = repr(value)
-    return said if name is None else f"{name}={said}"
+        words = repr(value)
+    return words if name is None else f"{name}={words}"

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from torch_fl.calls import Args, Kwargs
 from torch_fl.flaggems import envelope, package, sizes, table_file, tables, versions
 from torch_fl.flaggems.arguments import argument_names
 from torch_fl_tools.flaggems import kept
@@ -59,7 +60,7 @@ class Admission:
         self._refused: dict[str, str] = {}
         self._read = False
 
-    def refusal(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
+    def refusal(self, args: Args, kwargs: Kwargs) -> str | None:
         """Why FlagGems must not serve a call; None where it may. May take a minute, once for a class of sizes."""
         classes = self._classes(args, kwargs)
         if self._admits(classes):
@@ -82,7 +83,7 @@ class Admission:
     def _admits(self, classes: sizes.Classes) -> bool:
         return self._right and sizes.holds(self._verified, classes)
 
-    def _classes(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> sizes.Classes:
+    def _classes(self, args: Args, kwargs: Kwargs) -> sizes.Classes:
         names = argument_names(self._overload)
         given = [*enumerate(args), *((names.index(name), value) for name, value in kwargs.items())]
         return sizes.of_shapes((place, _shapes(value)) for place, value in given)
@@ -133,7 +134,7 @@ class FirstCalls:
         self._judge = judge
         self._of_kind: dict[str, Admission] = {}
 
-    def refusal(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
+    def refusal(self, args: Args, kwargs: Kwargs) -> str | None:
         """Why FlagGems must not serve a call; None where it may. May take a minute, once for a kind and its sizes."""
         held = ",".join(sorted(envelope.holding(self._overload, args, kwargs)))
         given = [*map(_kind, args), *(f"{name}={_kind(kwargs[name])}" for name in sorted(kwargs))]

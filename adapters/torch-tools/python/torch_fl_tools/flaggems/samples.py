@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from torch_fl.calls import Args, Kwargs
 from torch_fl_tools.comparing.transfer import Transfer
 
 
@@ -91,7 +92,7 @@ def _replaced(sample: Any, **others: Any) -> Any:
     return _sample(**{**kept, **others})
 
 
-def _sample(input: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
+def _sample(input: Any, args: Args = (), kwargs: Kwargs | None = None) -> Any:
     # Imported late: what is in its package takes seconds.
     from torch.testing._internal.opinfo.core import SampleInput
 

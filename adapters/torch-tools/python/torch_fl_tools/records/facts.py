@@ -9,11 +9,13 @@ bytes, `r` the least and the greatest of its integers, `h` a tensor on the host 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypedDict
 
 import torch
+
+from torch_fl.calls import Args, Kwargs
 
 ALIGNMENT = 16  # bytes: what kernels are specialised for
 _DEEPEST = 8  # lists within lists; torch's operators take lists of tensors and no deeper ones
@@ -75,8 +77,8 @@ class Call:
     """One call: the overload (`aten::add.Tensor`), and its arguments, with TensorFacts in place of tensors."""
 
     op: str
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
+    args: Args
+    kwargs: Kwargs
     count: int = 1
     autocast: str | None = None  # the type of the autocast around it
     grad: bool = False  # whether a gradient is wanted of an argument
@@ -134,7 +136,7 @@ class Unrecordable(TypeError):
     """An argument that facts do not describe: a sparse or nested tensor, an object."""
 
 
-def describe(op: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
+def describe(op: str, args: Args, kwargs: Kwargs) -> Call:
     """The facts of a call. Reads no element. Raises Unrecordable."""
     seen: list[torch.Tensor] = []
 
@@ -202,7 +204,7 @@ def _shared(tensors: list[torch.Tensor]) -> dict[int, tuple[int, int]]:
     return found
 
 
-def with_ranges(call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
+def with_ranges(call: Call, args: Args, kwargs: Kwargs) -> Call:
     """The same facts, with the range of every tensor of integers, which is read: waits for the device."""
 
     def ranged(facts: Any, value: Any) -> Any:
@@ -242,9 +244,35 @@ def key(call: Call) -> Any:
 # ---- to JSON and back
 
 
-def to_json(call: Call) -> dict[str, Any]:
+class _Call(TypedDict):
+    op: str
+    args: list[Any]
+
+
+class Line(_Call, total=False):
+    """A line of a record."""
+
+    kwargs: dict[str, Any]
+    autocast: str
+    grad: bool
+    count: int
+
+
+class _TensorText(TypedDict):
+    t: str
+
+
+class _Tensor(_TensorText, total=False):
+    s: list[int]
+    o: int
+    m: list[int]
+    r: list[int]
+    h: bool
+
+
+def to_json(call: Call) -> Line:
     """A call as a line of a record has it."""
-    line: dict[str, Any] = {"op": call.op, "args": [_to_json(value) for value in call.args]}
+    line: Line = {"op": call.op, "args": [_to_json(value) for value in call.args]}
     if call.kwargs:
         line["kwargs"] = {name: _to_json(value) for name, value in call.kwargs.items()}
     if call.autocast is not None:
@@ -257,7 +285,7 @@ def to_json(call: Call) -> dict[str, Any]:
 
 def _to_json(value: Any) -> Any:
     if isinstance(value, TensorFacts):
-        made: dict[str, Any] = {"t": f"{_name(value.dtype)}[{','.join(map(str, value.shape))}]"}
+        made: _Tensor = {"t": f"{_name(value.dtype)}[{','.join(map(str, value.shape))}]"}
         if value.strides != contiguous(value.shape):
             made["s"] = list(value.strides)
         if value.offset:
@@ -339,7 +367,7 @@ def _from_json(value: Any, depth: int = 0) -> Any:
             f"{', '.join(_ENUMERATED)}", value)  # fmt: skip
 
 
-def _tensor_from_json(value: dict[str, Any]) -> TensorFacts:
+def _tensor_from_json(value: Mapping[str, Any]) -> TensorFacts:
     text = value["t"]
     try:
         kind, _, sizes = text.removesuffix("]").partition("[")

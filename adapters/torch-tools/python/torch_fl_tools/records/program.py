@@ -11,6 +11,7 @@ import atexit
 import json
 import os
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
@@ -53,8 +54,8 @@ class _Process:
         self._owner = os.getpid()
         self._write({"flagos_record": files.VERSION})
 
-    def _write(self, told: dict[str, Any]) -> None:
-        self._first_calls.write(json.dumps(told) + "\n")
+    def _write(self, line: Mapping[str, object]) -> None:
+        self._first_calls.write(json.dumps(line) + "\n")
         self._first_calls.flush()  # a fork shall have nothing of it
 
     def _found(self, call: Any) -> None:

@@ -21,6 +21,7 @@ from torch.optim.optimizer import _foreach_supported_types as of_optimizers
 from torch.utils._foreach_utils import _foreach_supported_types as of_tensors
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
+from torch_fl.calls import Args, Kwargs
 from torch_fl_tools.records import facts, files
 from torch_fl_tools.records.facts import Call, Unrecordable
 
@@ -70,7 +71,7 @@ class Recorder(TorchDispatchMode):
             return 1.0 if args[0].is_floating_point() else args[0].dtype == torch.bool or 1
         return func(*args, **kwargs)
 
-    def _note(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _note(self, name: str, args: Args, kwargs: Kwargs) -> None:
         try:
             call = replace(facts.describe(name, args, kwargs), autocast=_autocast(args))
         except Unrecordable as error:

@@ -27,6 +27,7 @@ from torch_fl.aten import routing
 from torch_fl.flaggems import tables
 from torch_fl.native import native
 from torch_fl_tools.report import DEVICE_SECONDS, VARIABLE, counting, device_time, memory
+from torch_fl_tools.report.process_file import Operator, ProcessFile, Speed
 
 _SAMPLE_SECONDS = 0.1
 _WRITE_SECONDS = 2.0
@@ -68,8 +69,7 @@ class _Agent:
         self._ended = False
         self._began = self._written = self._unused = time.monotonic()
         self._started = time.time()
-        nothing = {"operators": {}, "lock": "", "ended": False}
-        self._try(lambda: self._put({**self._who(), **nothing}))
+        self._try(lambda: self._put(self._start()))
         torch.ops.flagos.time_operators()
         self._device_time = device_time.DeviceTime(device_seconds)
         self._begin()
@@ -138,42 +138,54 @@ class _Agent:
         try:
             work()
         except Exception as error:
-            said = f"{type(error).__name__}: {error}"
-            if said not in self._problems:
-                self._problems.append(said)
+            problem = f"{type(error).__name__}: {error}"
+            if problem not in self._problems:
+                self._problems.append(problem)
 
     def _sample(self) -> None:
         self._memory.sample(time.monotonic() - self._began)
 
     def _write(self, ended: bool) -> None:
-        self._put({**self._told(), "ended": ended})
+        self._put(self._contents(ended))
 
-    def _put(self, told: dict[str, Any]) -> None:
-        whole_file.write(self._path, json.dumps(told))
+    def _put(self, contents: ProcessFile) -> None:
+        whole_file.write(self._path, json.dumps(contents))
 
-    def _who(self) -> dict[str, Any]:
+    def _start(self) -> ProcessFile:
+        """The file of a process that has called no operator yet."""
         return {
+            "operators": {},
+            "lock": "",
+            "ended": False,
             "pid": self._pid,
             "argv": getattr(sys, "argv", []),
             "rank": os.environ.get("RANK"),
             "started": self._started,
         }
 
-    def _told(self) -> dict[str, Any]:
+    def _contents(self, ended: bool) -> ProcessFile:
         with self._lock:
             self._served.count(routing.counters(), python_kernels.calls())
-            operators: dict[str, dict[str, Any]] = self._served.told()
+            operators: dict[str, Operator] = {
+                op: {
+                    "served": calls["served"],
+                    "instead": calls["instead"],
+                    "fallbacks": calls["fallbacks"],
+                }
+                for op, calls in self._served.operators().items()
+            }
         names, numbers = torch.ops.flagos.operator_times()
         for index, name in enumerate(names):
             calls, total, own = numbers[3 * index : 3 * index + 3]
             entry = operators.setdefault(name, {"served": {}, "instead": 0, "fallbacks": 0})
             entry["host"] = {"calls": calls, "total_ns": total, "own_ns": own}
-        for name, told in self._device_time.operators.items():
+        for name, kernels in self._device_time.operators.items():
             if name in operators:
-                operators[name]["device"] = told
+                operators[name]["device"] = kernels
         _explain(operators)
         return {
-            **self._who(),
+            **self._start(),
+            "ended": ended,
             "vendor": native().vendor,
             "torch": torch.__version__,
             "flagos": flagos.__version__,
@@ -184,32 +196,36 @@ class _Agent:
                 "why_not": self._device_time.why_not,
                 "seconds": self._device_time.seconds,
             },
-            "memory": self._memory.told(),
+            "memory": self._memory.devices(),
             "speed": _speed(),
             "lock": _core.plan_lock(),
             "problems": self._problems,
         }
 
 
-def _explain(operators: dict[str, dict[str, Any]]) -> None:
+def _explain(operators: dict[str, Operator]) -> None:
     """Add what the plan says of each operator, and why calls fell back."""
     reasons = python_kernels.declined()
-    for told in _core.fallbacks():
-        entry = operators.get(told["op"])
-        if entry is not None:
-            entry["first_reason"] = told["reason"]
+    for fallback in _core.fallbacks():
+        if fallback["op"] in operators:
+            operators[fallback["op"]]["first_reason"] = fallback["reason"]
     for op, entry in operators.items():
         entry["reasons"] = reasons.get(op, {})
         if entry["served"] or entry["instead"] or entry["fallbacks"]:
             plan = _core.explain(op)
             entry["decided_by"] = plan["decided_by"]
             entry["alternatives"] = [
-                {name: one[name] for name in ("impl_id", "kind", "chosen", "reason")}
+                {
+                    "impl_id": one["impl_id"],
+                    "kind": one["kind"],
+                    "chosen": one["chosen"],
+                    "reason": one["reason"],
+                }
                 for one in plan["candidates"]
             ]
 
 
-def _speed() -> dict[str, Any]:
+def _speed() -> Speed:
     """What `flagos tune` measured on this chip."""
     return {"chip": tables.chip(), "ratios": tables.speed()}
 

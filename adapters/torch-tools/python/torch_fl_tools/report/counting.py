@@ -6,7 +6,8 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+
+from torch_fl_tools.report import process_file
 
 _LOCKED = re.compile(r'^"(.+)" = "(.+)"$', re.MULTILINE)
 
@@ -67,7 +68,7 @@ class Served:
             if calls > instead:
                 entry.served[winner] += calls - instead
 
-    def told(self) -> dict[str, dict[str, Any]]:
+    def operators(self) -> dict[str, process_file.Served]:
         """For each operator that was called: `served`, calls by implementation, `instead`, `fallbacks`.
 
         `instead` are the calls that the next implementation served in place of the chosen one.

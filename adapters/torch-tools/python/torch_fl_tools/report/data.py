@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from flagos.processes.ending import signal_name
+from torch_fl_tools.report import process_file
+from torch_fl_tools.report.process_file import ProcessFile
 from torch_fl_tools.report.program import Ended
 
 UNROUTED = "in no route"
@@ -90,7 +90,7 @@ class DeviceMemory:
     total: int
     peak_allocated: int
     peak_reserved: int
-    points: list[list[float]]  # seconds, allocated and reserved bytes
+    points: list[tuple[float, int, int]]  # seconds, allocated and reserved bytes
 
 
 @dataclass(frozen=True)
@@ -141,18 +141,18 @@ def gather(folder: Path, command: Sequence[str], ended: Ended) -> Report:
     Processes that called no operator on the device are only counted, and so are those that were killed too early to
     tell whether they did.
     """
-    found = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
-    found.sort(key=lambda told: (_rank(told), told["started"]))
+    found = [process_file.read(path) for path in sorted(folder.glob("*.json"))]
+    found.sort(key=lambda file: (_rank(file), file["started"]))
     locks: list[str] = []
     processes = []
     cut_short = 0
-    for told in found:
-        if not any(map(_is_routed, told["operators"].values())):
-            cut_short += not told["ended"]
+    for file in found:
+        if not any(map(_is_routed, file["operators"].values())):
+            cut_short += not file["ended"]
             continue
-        if told["lock"] not in locks:
-            locks.append(told["lock"])
-        processes.append(_process(told, locks.index(told["lock"])))
+        if file["lock"] not in locks:
+            locks.append(file["lock"])
+        processes.append(_process(file, locks.index(file["lock"])))
     return Report(
         version=1,
         command=shlex.join(command),
@@ -167,8 +167,8 @@ def gather(folder: Path, command: Sequence[str], ended: Ended) -> Report:
     )
 
 
-def _rank(told: dict[str, Any]) -> int:
-    rank = told["rank"] or ""
+def _rank(file: ProcessFile) -> int:
+    rank = file["rank"] or ""
     return int(rank) if rank.isdigit() else -1
 
 
@@ -179,34 +179,48 @@ def outcome(status: int) -> str:
     return f"ended by {signal_name(status)}"
 
 
-def _process(told: dict[str, Any], lock: int) -> Process:
-    speed = told.pop("speed")
-    operators = [_operator(op, entry, speed["ratios"]) for op, entry in told["operators"].items()]
+def _process(file: ProcessFile, lock: int) -> Process:
+    speed = file["speed"]
+    operators = [_operator(op, entry, speed["ratios"]) for op, entry in file["operators"].items()]
     operators.sort(key=lambda one: (-(one.device_ns or 0), -one.host_own_ns, one.op))
     return Process(
-        **{
-            **told,
-            "device_time": DeviceTime(**told["device_time"]),
-            "memory": [DeviceMemory(**one) for one in told["memory"]],
-            "lock": lock,
-            "operators": operators,
-        },
+        pid=file["pid"],
+        argv=file["argv"],
+        rank=file["rank"],
+        started=file["started"],
+        vendor=file["vendor"],
+        torch=file["torch"],
+        flagos=file["flagos"],
+        seconds=file["seconds"],
+        error=file["error"],
+        device_time=DeviceTime(**file["device_time"]),
+        memory=[DeviceMemory(**one) for one in file["memory"]],
+        problems=file["problems"],
+        ended=file["ended"],
         chip=speed["chip"],
         tuned=bool(speed["ratios"]),
+        lock=lock,
+        operators=operators,
         implementations=_implementations(operators),
         calls=sum(one.calls for one in operators if one.routed),
         fallbacks=sum(one.fallbacks for one in operators),
     )
 
 
-def _operator(op: str, entry: dict[str, Any], ratios: dict[str, Any]) -> Operator:
+def _operator(
+    op: str, entry: process_file.Operator, ratios: dict[str, dict[str, float]]
+) -> Operator:
     served: dict[str, int] = dict(entry["served"])
     routed = _is_routed(entry)
     alternatives = [Alternative(**one) for one in entry.get("alternatives", [])]
     if entry["instead"]:
         native = _stand_in(alternatives)
         served[native] = served.get(native, 0) + entry["instead"]
-    host = entry.get("host") or {"calls": 0, "total_ns": 0, "own_ns": 0}
+    host: process_file.HostTime = entry.get("host") or {
+        "calls": 0,
+        "total_ns": 0,
+        "own_ns": 0,
+    }
     device = entry.get("device")
     calls = sum(served.values()) if routed else host["calls"]
     if not routed:
@@ -234,7 +248,7 @@ def _operator(op: str, entry: dict[str, Any], ratios: dict[str, Any]) -> Operato
     )
 
 
-def _is_routed(entry: dict[str, Any]) -> bool:
+def _is_routed(entry: process_file.Operator) -> bool:
     """Whether the plan has the operator."""
     return bool(entry["served"] or entry["instead"] or entry["fallbacks"])
 

@@ -17,6 +17,7 @@ from torch._C._autograd import DeviceType
 from torch._C._profiler import ProfilerActivity, _ExperimentalConfig
 
 from torch_fl.native import native
+from torch_fl_tools.report.process_file import DeviceCalls
 
 _AGAIN_SECONDS = 0.5
 _PendingCall = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
@@ -31,7 +32,7 @@ class DeviceTime:
     def __init__(self, seconds: float) -> None:
         self.why_not: str | None = None
         self.seconds: float | None = None
-        self.operators: dict[str, dict[str, float]] = {}
+        self.operators: dict[str, DeviceCalls] = {}
         self._profile: Any = None
         self._ended = False
         if native().profiler_activity is None:
@@ -104,11 +105,11 @@ class DeviceTime:
         setattr(autograd_profiler.profile, "_prepare_trace", prepare)  # noqa: B010
 
 
-def by_operator(events: Iterable[Any]) -> dict[str, dict[str, float]]:
+def by_operator(events: Iterable[Any]) -> dict[str, DeviceCalls]:
     """Of kineto's events: calls of each operator, and the nanoseconds of the kernels that they launched."""
     operators: dict[int, str] = {}
     kernels: list[tuple[int, int]] = []
-    found: dict[str, dict[str, float]] = {}
+    found: dict[str, DeviceCalls] = {}
     for event in events:
         if event.device_type() == DeviceType.CPU:
             if event.name().startswith("aten::") and event.linked_correlation_id() == 0:

@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 
+from torch_fl_tools.report.process_file import DeviceMemory
+
 MOST = 1000
 
 
@@ -64,10 +66,10 @@ class Devices:
             allocated = stats.get("allocated_bytes.all.current", 0)
             self._samples.setdefault(index, Samples()).add(seconds, allocated, reserved)
 
-    def told(self) -> list[dict[str, Any]]:
+    def devices(self) -> list[DeviceMemory]:
         """For each device: its name, memory, the allocator's own peaks, and the points."""
         flagos: Any = getattr(torch, "flagos", None)
-        found = []
+        found: list[DeviceMemory] = []
         for index, samples in sorted(self._samples.items()):
             properties = flagos.get_device_properties(index)
             found.append(

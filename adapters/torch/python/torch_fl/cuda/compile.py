@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -20,6 +20,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 
 from flagos import UnsupportedError
+from torch_fl.calls import Kwargs
 from torch_fl.compile.programs import is_on_flagos, uses_flagos
 from torch_fl.cuda import lent_kernels
 from torch_fl.cuda.compiled_graph import OverCuda
@@ -56,7 +57,7 @@ def compile_fx(
         return _compile_fx(model_, example_inputs_, _compile_renamed, *args, **kwargs)
 
 
-def _cache(options: dict[str, Any]) -> contextlib.AbstractContextManager[Any]:
+def _cache(options: Mapping[str, Any]) -> contextlib.AbstractContextManager[Any]:
     """How AOTAutograd keeps what it compiles.
 
     Its cache of graphs by their keys does not know of the views around them, so it is off, and Inductor alone caches
@@ -92,7 +93,7 @@ def _compile_renamed(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **
         renaming.undo()
 
 
-def _static_inputs(gm: torch.fx.GraphModule, kwargs: dict[str, Any]) -> set[int]:
+def _static_inputs(gm: torch.fx.GraphModule, kwargs: Kwargs) -> set[int]:
     """Indices of the graph's arguments that live on after a call: weights and buffers.
 
     For a backward graph Inductor is told so of activations too, which go while it runs. There the weights are those of

@@ -19,6 +19,7 @@ from torch.distributed.tensor import DTensor, Placement, Replicate, Shard
 from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
 from torch.distributed.tensor._redistribute import redistribute_local_tensor
 
+from torch_fl.calls import Kwargs
 from torch_fl.distributed import context_parallel
 from torch_fl.distributed.context_parallel import BACKWARD, FORWARD, SEQUENCE
 
@@ -33,7 +34,7 @@ def register() -> None:
     handlers[FORWARD] = handlers[BACKWARD] = _attention
 
 
-def _attention(op: Any, args: Sequence[Any], kwargs: dict[str, Any] | None = None) -> Any:
+def _attention(op: Any, args: Sequence[Any], kwargs: Kwargs | None = None) -> Any:
     names = (argument.name for argument in op._schema.arguments)
     arguments = {**dict(zip(names, args, strict=False)), **(kwargs or {})}
     split = [
@@ -54,7 +55,7 @@ def _attention(op: Any, args: Sequence[Any], kwargs: dict[str, Any] | None = Non
 # ------------------------------------------------------------------------------------ batch and heads
 
 
-def _sharded(op: Any, arguments: dict[str, Any]) -> tuple[DTensor, ...]:
+def _sharded(op: Any, arguments: Kwargs) -> tuple[DTensor, ...]:
     """The operator on each rank's batches and heads, for all of which one placement is chosen."""
     mesh = _mesh(arguments)
     mask = arguments.pop("attn_mask", None)
@@ -82,7 +83,7 @@ def _sharded(op: Any, arguments: dict[str, Any]) -> tuple[DTensor, ...]:
     )
 
 
-def _mesh(arguments: dict[str, Any]) -> DeviceMesh:
+def _mesh(arguments: Kwargs) -> DeviceMesh:
     return next(value.device_mesh for value in arguments.values() if isinstance(value, DTensor))
 
 
@@ -169,7 +170,7 @@ def _meta(tensor: DTensor) -> torch.Tensor:
 # --------------------------------------------------------------------------------------- the sequence
 
 
-def _ring(op: Any, arguments: dict[str, Any]) -> tuple[DTensor, ...]:
+def _ring(op: Any, arguments: Kwargs) -> tuple[DTensor, ...]:
     """torch's attention over a ring of ranks, each of which has a part of the sequence."""
     if arguments.pop("attn_mask", None) is not None:
         raise NotImplementedError(

@@ -17,7 +17,7 @@ import sys
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
 import torch.distributed as dist
@@ -29,6 +29,16 @@ from torch_fl.native.description import is_known_to_torch
 
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter")
 ROUNDS = 9
+
+
+class Row(TypedDict):
+    """The measurements of one collective and size."""
+
+    collective: str
+    bytes: int
+    us: dict[str, dict[str, float]]  # by side: the spread of a call's microseconds
+    bus_gb_s: dict[str, float]  # by side
+    ratio: dict[str, float]  # the spread of how many times faster flagos is
 
 
 def bytes_of(text: str) -> int:
@@ -47,7 +57,7 @@ def spread(samples: list[float]) -> dict[str, float]:
     return {"min": min(samples), "median": statistics.median(samples), "max": max(samples)}
 
 
-def measure(what: str, size: int, sides: dict[str, tuple[str, Any]]) -> dict[str, Any]:
+def measure(what: str, size: int, sides: dict[str, tuple[str, Any]]) -> Row:
     """Microseconds of a call on each side, and the bus bandwidth of the medians in GB/s."""
     ranks = dist.get_world_size()
     calls: dict[str, Callable[[], object]] = {}
@@ -128,7 +138,7 @@ def size_name(size: int) -> str:
     return f"{size} bytes"
 
 
-def table(found: list[dict[str, Any]]) -> str:
+def table(found: list[Row]) -> str:
     """The results as lines of text."""
     ours, theirs = found[0]["us"]
     lines = [
@@ -146,7 +156,7 @@ def table(found: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def run(options: argparse.Namespace) -> list[dict[str, Any]]:
+def run(options: argparse.Namespace) -> list[Row]:
     """Measure in separate processes."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
@@ -156,7 +166,7 @@ def run(options: argparse.Namespace) -> list[dict[str, Any]]:
     running = mp.spawn(rank_process, (options, port, results), nprocs=options.ranks, join=False)
     while not running.join():
         pass
-    found: list[dict[str, Any]] = results.get()
+    found: list[Row] = results.get()
     return found
 
 

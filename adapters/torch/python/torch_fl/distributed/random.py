@@ -15,6 +15,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
+from torch_fl.calls import Kwargs
+
 DEVICE = "flagos"
 
 PHILOX_STATE_BYTES = 16
@@ -68,7 +70,7 @@ class _WholeTensor(TorchDispatchMode):
         self._whole = whole and any(_is_sharding(placement) for placement in spec.placements)
 
     def __torch_dispatch__(
-        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+        self, func: Any, types: Any, args: Any = (), kwargs: Kwargs | None = None
     ) -> Any:
         kwargs = dict(kwargs or {})
         if torch.Tag.nondeterministic_seeded not in func.tags:

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import combinations
-from typing import Any
 
 import torch
 
+from torch_fl.calls import Args, Kwargs
 from torch_fl.flaggems import sizes
 from torch_fl.flaggems.arguments import argument_names
 
@@ -61,9 +61,7 @@ def meaning(condition: str) -> str:
     return CONDITIONS.get(condition, unknown)
 
 
-def holding(
-    overload: str, args: tuple[Any, ...], kwargs: dict[str, Any], more: Iterable[str] = ()
-) -> Holding:
+def holding(overload: str, args: Args, kwargs: Kwargs, more: Iterable[str] = ()) -> Holding:
     """The conditions that hold for a call of `aten::overload`, among them those of `more`, which name sizes."""
     op = f"aten::{overload}"
     places = {name: place for place, name in enumerate(argument_names(overload))}

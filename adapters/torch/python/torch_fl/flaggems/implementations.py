@@ -13,6 +13,7 @@ import torch
 
 from flagos import UnsupportedError, _core, plan_listeners
 from torch_fl import python_kernels, tools
+from torch_fl.calls import Args, Kwargs
 from torch_fl.flaggems import (
     envelope,
     interpreted,
@@ -84,7 +85,7 @@ class Function:
         self.told: Callable[[envelope.Holding], None] | None = None
         self.declined: Callable[[str], None] | None = None
         self.only: list[str] = []
-        self.refuses: Callable[[tuple[Any, ...], dict[str, Any]], str | None] | None = None
+        self.refuses: Callable[[Args, Kwargs], str | None] | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self.told is not None or self.only:
@@ -144,9 +145,7 @@ def _takes_native_tensors() -> bool:
     return native().device_type is not None
 
 
-def in_arguments(
-    op: torch._ops.OpOverload, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def in_arguments(op: torch._ops.OpOverload, result: Any, args: Args, kwargs: Kwargs) -> Any:
     """The written arguments, with the results in them, where they are the operator's results."""
     schema = op._schema
     targets = [
@@ -167,7 +166,7 @@ def in_arguments(
     return targets[0] if len(targets) == 1 else tuple(targets)
 
 
-def _is_of(result: Any, args: tuple[Any, ...]) -> bool:
+def _is_of(result: Any, args: Args) -> bool:
     """Whether a result is an argument, or one of the tensors in an argument that is a list."""
     results = result if isinstance(result, (list, tuple)) else (result,)
     return any(
@@ -320,9 +319,7 @@ def verify_on_use(asked_by: str) -> None:
             function.refuses = admission(overload).refusal
 
 
-def _not_verified(
-    overload: str, unknown: str, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> str | None:
+def _not_verified(overload: str, unknown: str, args: Args, kwargs: Kwargs) -> str | None:
     """Why a kernel of a version that is not known is not to serve a call; None once another process has verified it."""
     _announce(unknown)
     asked_by = f"FlagGems' {overload}"

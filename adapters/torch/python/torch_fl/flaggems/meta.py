@@ -8,6 +8,7 @@ for meta tensors (https://docs.pytorch.org/docs/stable/meta.html) knows the erro
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
@@ -15,6 +16,7 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from torch_fl import python_kernels
+from torch_fl.calls import Args, Kwargs
 from torch_fl.flaggems.arguments import argument_names
 
 _KEPT = 4096  # answers
@@ -24,7 +26,7 @@ READING = frozenset(["index_add", "index_put"])
 """Operators whose kernels, though they write to no argument, read beyond the end of what torch refuses."""
 
 
-def refusal(overload: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
+def refusal(overload: str, args: Args, kwargs: Kwargs) -> str | None:
     """Why a call of `aten::overload` is none for FlagGems' kernel; None where there is no such reason.
 
     Either torch refuses it, or an `out` has not the shape, strides and type of the result, or what is written in
@@ -79,7 +81,7 @@ def _sharing(tensors: list[torch.Tensor]) -> tuple[tuple[int, int, int], ...]:
     )
 
 
-def _asked(overload: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
+def _asked(overload: str, args: Args, kwargs: Kwargs) -> str | None:
     op = python_kernels.require_operator(f"aten::{overload}")
     outs = {argument.name for argument in op._schema.arguments if argument.is_out}
     writes = outs or {
@@ -114,7 +116,7 @@ def _asked(overload: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str 
     return None
 
 
-def _insist(operator: str, given: dict[str, Any]) -> None:
+def _insist(operator: str, given: Mapping[str, Any]) -> None:
     """Raises ValueError for what torch's kernels refuse and its meta kernels let pass.
 
     Such calls make FlagGems' kernels read beyond the end of a tensor, or cast without a word.

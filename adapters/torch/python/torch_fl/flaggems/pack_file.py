@@ -27,7 +27,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from flagos import whole_file
 from torch_fl.flaggems.table_file import Verdict
@@ -66,11 +66,54 @@ class PackedCall:
     faster: bool = False
 
 
+class Operator(TypedDict):
+    """What the header tells of an overload."""
+
+    rows: list[int]  # the first row and their number
+    faster: int  # how many calls are faster than the native kernel
+    function: str
+    verified: Verdict
+
+
+Configurations = dict[str, dict[str, dict[str, Any]]]
+"""By kernel and key: the arguments of a configuration of Triton."""
+
+
+class _About(TypedDict):
+    vendor: str
+    chip: str
+    arch: int
+    driver: int  # CUDA's version, as 12080
+    flaggems: str
+    torch: str
+    triton: str
+    made: str
+    records: list[str]
+
+
+class About(_About, total=False):
+    """How a pack was made, and what it lacks."""
+
+    operators: dict[str, dict[str, Any]]
+    left_out: dict[str, dict[str, int]]  # by overload and reason: how many recorded calls
+    configurations: Configurations
+
+
+class Header(_About):
+    """The header of a pack."""
+
+    format: int
+    operators: dict[str, Operator]
+    left_out: dict[str, dict[str, int]]
+    configurations: Configurations
+    kernels: list[list[int]]  # place and size of the program, place of the name, shared bytes
+
+
 @dataclass
 class Contents:
     """What goes into a pack: calls by overload, kernels, and what the header tells besides."""
 
-    about: dict[str, Any]
+    about: About
     kernels: list[Kernel] = field(default_factory=list)
     calls: dict[str, list[PackedCall]] = field(default_factory=dict)
 
@@ -78,7 +121,7 @@ class Contents:
 class Pack:
     """A pack in memory, whose every byte was checked. It stays mapped as long as this object lives."""
 
-    def __init__(self, path: Path, mapped: mmap.mmap, header: dict[str, Any], data: int) -> None:
+    def __init__(self, path: Path, mapped: mmap.mmap, header: Header, data: int) -> None:
         self.path = path
         self.header = header
         self._mapped = mapped
@@ -178,8 +221,8 @@ def write(path: Path, contents: Contents) -> str:
         kernels.append(
             [images[kernel.image], len(kernel.image), names[kernel.name], kernel.shared_bytes]
         )
-    for overload, told in contents.about.get("operators", {}).items():
-        operators[overload] |= told
+    for overload, facts in contents.about.get("operators", {}).items():
+        operators[overload] |= facts
     header = {"format": FORMAT, **contents.about, "operators": operators, "kernels": kernels}
     text = json.dumps(header, sort_keys=True, separators=(",", ":")).encode()
     text += b" " * (-(_BEGIN + len(text)) % _ALIGNMENT)

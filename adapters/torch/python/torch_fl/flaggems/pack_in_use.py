@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from torch_fl.flaggems import configurations, pack_file, package
-from torch_fl.flaggems.pack_file import BrokenPack, Pack
+from torch_fl.flaggems.pack_file import BrokenPack, Header, Pack
 from torch_fl.flaggems.presence import PACK as PACK
 from torch_fl.native import native
 
@@ -62,7 +62,7 @@ def cuda_driver() -> int:
         library.nvmlShutdown()
 
 
-def refusal(header: dict[str, Any], machine: Machine) -> str | None:
+def refusal(header: Header, machine: Machine) -> str | None:
     """Why a pack must not be used on a machine; None where it may."""
 
     def differs(what: str, made: Any, here: Any) -> str | None:

@@ -13,6 +13,7 @@ from torch_fl.flagos._device import get_device_properties
 from torch_fl.flagos._lifecycle import _lazy_init, is_initialized
 from torch_fl.flagos._utils import Device, _get_device_index
 from torch_fl.native import native
+from torch_fl.native.base import History, Segment
 
 __all__ = [
     "empty_cache",
@@ -184,7 +185,7 @@ def set_per_process_memory_fraction(fraction: float, device: Device = None) -> N
     native().set_memory_fraction(float(fraction), _get_device_index(device, optional=True))
 
 
-def memory_snapshot(device: Device = None) -> list[dict[str, Any]]:
+def memory_snapshot(device: Device = None) -> list[Segment]:
     """Every segment the allocator holds and the blocks in it, in the layout of torch's own snapshots."""
     _lazy_init()
     return native().memory_snapshot(_get_device_index(device, optional=True))
@@ -198,7 +199,7 @@ def _record_memory_history(enabled: Any = "all", *arguments: Any, **named: Any) 
     native().record_memory_history(enabled, *arguments, **named)
 
 
-def _snapshot(device: Device = None) -> dict[str, Any]:
+def _snapshot(device: Device = None) -> History:
     """The allocator's segments, and the history where it is recorded, for pytorch.org/memory_viz."""
     recorded = native().memory_history()
     if recorded is not None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import functools
 import importlib
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 from flagos import _core
+from torch_fl.calls import Args
 from torch_fl.launcher import reasons, source_hashes
 from torch_fl.launcher.reasons import Unsupported
 
@@ -182,7 +184,35 @@ def signature(kernel: Any, tensor_maps: bool = False) -> dict[str, str]:
     return found
 
 
-def describe(kernel: Any, grid: tuple[int, int, int], args: tuple[Any, ...]) -> dict[str, Any]:
+class TensorMap(TypedDict):
+    """A tensor map, as `FlagosTensorMap` has it."""
+
+    data_type: int
+    shape: list[int]
+    strides: list[int]
+    block: list[int]
+    swizzle: int
+    fills_with_nan: int
+
+
+Parameter = tuple[int, str, int, TensorMap | None]
+"""Size in bytes, kind, bits, and what a tensor map is."""
+
+
+class Launch(TypedDict):
+    """A launch as the core's C table takes it, `FlagosLaunchDesc`."""
+
+    function: int
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    cluster: tuple[int, int, int]
+    shared_bytes: int
+    cooperative: bool
+    pdl: bool
+    params: list[Parameter]
+
+
+def describe(kernel: Any, grid: tuple[int, int, int], args: Args) -> Launch:
     """A launch as the core's C table takes it (`FlagosLaunchDesc`), from what a recorder was told.
 
     `function`, `grid`, `block` and `cluster` (three numbers each, in blocks and threads), `shared_bytes`,
@@ -191,7 +221,7 @@ def describe(kernel: Any, grid: tuple[int, int, int], args: tuple[Any, ...]) -> 
     for a tensor map what `FlagosTensorMap` says. Raises `Unsupported` for a kernel that needs Triton's
     launcher.
     """
-    params: list[tuple[int, str, int, dict[str, Any] | None]] = []
+    params: list[Parameter] = []
 
     def add(name: str, kind: str, value: Any) -> None:
         plain = value.data_ptr() if hasattr(value, "data_ptr") else value
@@ -230,7 +260,7 @@ def describe(kernel: Any, grid: tuple[int, int, int], args: tuple[Any, ...]) -> 
     }
 
 
-def _tensor_map(encoding: dict[str, Any], descriptor: Any) -> tuple[list[int], dict[str, Any]]:
+def _tensor_map(encoding: Mapping[str, Any], descriptor: Any) -> tuple[list[int], TensorMap]:
     """The shape that is passed, and the map, as Triton's `make_tensordesc_arg` makes them."""
     from triton.backends.nvidia import driver
 

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from flagos import _core
+from torch_fl.calls import Args, Kwargs
 from torch_fl.launcher import compiled, jit
 from torch_fl.launcher.interception import Interception
 from torch_fl.launcher.reasons import Unsupported
@@ -53,8 +54,8 @@ def bind(entry: Any, positional: int, names: tuple[str, ...]) -> list[str] | Non
 
 def _plan(
     entry: Any,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    args: Args,
+    kwargs: Kwargs,
     given: tuple[str, ...],
     result: Any,
 ) -> _core.LaunchPlan:
@@ -106,7 +107,7 @@ def _plan(
     )
 
 
-def _bound(entry: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[dict[str, Any], Any]:
+def _bound(entry: Any, args: Args, kwargs: Kwargs) -> tuple[dict[str, Any], Any]:
     """The values `LibEntry.run` collects, by name, and the key it makes of them."""
     params = entry.jit_function.params
     names = list(entry.signature.parameters)

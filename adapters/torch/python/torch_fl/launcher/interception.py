@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from flagos import _core
+from torch_fl.calls import Args, Kwargs
 from torch_fl.launcher import knobs, reasons, source_hashes
 from torch_fl.launcher.reasons import Unsupported
 
@@ -26,7 +27,7 @@ class Interception:
     owner: Callable[[], Any]
     texts: Callable[[Any], dict[str, Callable[..., Any]]]
     bind: Callable[[Any, int, tuple[str, ...]], list[str] | None]
-    plan: Callable[[Any, tuple[Any, ...], dict[str, Any], tuple[str, ...], Any], _core.LaunchPlan]
+    plan: Callable[[Any, Args, Kwargs, tuple[str, ...], Any], _core.LaunchPlan]
     function: Callable[[Any], Any]
     _run: list[Any] = field(default_factory=list)  # the class's own, while it is replaced
 
@@ -63,8 +64,8 @@ class Interception:
     def learn(
         self,
         called: Any,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
+        args: Args,
+        kwargs: Kwargs,
         given: tuple[str, ...],
         result: Any,
         whole: bool,

@@ -7,6 +7,7 @@ import sys
 from typing import Any
 
 from flagos import _core
+from torch_fl.calls import Args, Kwargs
 from torch_fl.launcher import compiled
 from torch_fl.launcher.interception import Interception
 from torch_fl.launcher.reasons import Unsupported
@@ -40,9 +41,7 @@ def bind(function: Any, positional: int, names: tuple[str, ...]) -> list[str] | 
     return roles
 
 
-def sources(
-    names: list[str], args: tuple[Any, ...], given: tuple[str, ...]
-) -> dict[str, tuple[int, Any]]:
+def sources(names: list[str], args: Args, given: tuple[str, ...]) -> dict[str, tuple[int, Any]]:
     """For each parameter that was given a value, the number of the argument."""
     found = {name: (index, None) for index, (name, _) in enumerate(zip(names, args, strict=False))}
     for index, name in enumerate(given, start=len(args)):
@@ -50,7 +49,7 @@ def sources(
     return found
 
 
-def kept(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+def kept(args: Args, kwargs: Kwargs) -> list[Any]:
     """What keys know by its identity, and must therefore stay alive."""
     # A grid function may hold tensors, and no key knows it.
     values = [*args, *(value for name, value in kwargs.items() if name != "grid")]
@@ -65,8 +64,8 @@ def passed(kernel: Any, found: dict[str, tuple[int, Any]]) -> list[tuple[int, An
 
 def _plan(
     function: Any,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    args: Args,
+    kwargs: Kwargs,
     given: tuple[str, ...],
     kernel: Any,
 ) -> _core.LaunchPlan:

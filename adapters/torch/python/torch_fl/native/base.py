@@ -15,6 +15,11 @@ import torch
 from flagos import _core
 from torch_fl.native.description import Description
 
+Segment = dict[str, Any]
+"""A segment of memory, as torch's memory snapshots describe one."""
+History = dict[str, Any]
+"""The segments and their past events, as torch's memory snapshots describe them."""
+
 
 @dataclass(frozen=True)
 class DeviceProperties:
@@ -169,11 +174,11 @@ class Native:
         """Limit the memory that this process takes. Needs an initialised device."""
         torch.ops.flagos.set_memory_fraction(device, fraction)
 
-    def memory_snapshot(self, device: int) -> list[dict[str, Any]]:
+    def memory_snapshot(self, device: int) -> list[Segment]:
         """The allocator's segments with their blocks. Needs an initialised device."""
         return list(json.loads(torch.ops.flagos.memory_snapshot(device)))
 
-    def memory_history(self) -> dict[str, Any] | None:
+    def memory_history(self) -> History | None:
         """The segments of all devices with the recorded history of allocations; None where nothing records it."""
         return None
 

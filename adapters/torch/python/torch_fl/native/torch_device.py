@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch._C._profiler import ProfilerActivity
 
-from torch_fl.native.base import DeviceProperties, Native
+from torch_fl.native.base import DeviceProperties, History, Native, Segment
 from torch_fl.native.description import Description
 
 
@@ -73,13 +73,13 @@ class TorchNative(Native):
         """Torch's allocator keeps the limit."""
         self.module.set_per_process_memory_fraction(fraction, device)
 
-    def memory_snapshot(self, device: int) -> list[dict[str, Any]]:
+    def memory_snapshot(self, device: int) -> list[Segment]:
         """Those of torch's allocator."""
         return [part for part in self.module.memory_snapshot() if part["device"] == device]
 
-    def memory_history(self) -> dict[str, Any]:
+    def memory_history(self) -> History:
         """As torch's allocator recorded it."""
-        recorded: dict[str, Any] = self.module.memory._snapshot()
+        recorded: History = self.module.memory._snapshot()
         return recorded
 
     def record_memory_history(self, enabled: Any, *arguments: Any, **named: Any) -> None:

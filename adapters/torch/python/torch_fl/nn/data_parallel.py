@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from torch_fl.calls import Args, Kwargs
+
 _DEVICE = "flagos"
 _INSTEAD = (
     "torch copies between devices of CUDA alone there. Use torch.nn.parallel.DistributedDataParallel, a process a "
@@ -102,9 +104,7 @@ def _devices(device_ids: Any) -> list[torch.device]:
     return [torch.device(_DEVICE, device.index or 0) for device in found]
 
 
-def _move_inputs(
-    module: Any, arguments: tuple[Any, ...], named: dict[str, Any]
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _move_inputs(module: Any, arguments: Args, named: Kwargs) -> tuple[Args, Kwargs]:
     """Arguments may be on any device, including the CPU, as torch documents them."""
     from torch.distributed.utils import _to_kwargs
 

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import torch
 
 from flagos import UnsupportedError, _core
+from torch_fl.calls import Kwargs
 from torch_fl.native import native
 
 # A kernel gets the dispatch keys of the tensors that it is called with: flagos' or the native device's.
@@ -152,7 +153,7 @@ def _carry(op: str) -> _Carried:
     return _Carried(overload, _tensor_places(overload), library, below)
 
 
-def _run_natively(op: str, keys: torch._C.DispatchKeySet, args: Any, kwargs: dict[str, Any]) -> Any:
+def _run_natively(op: str, keys: torch._C.DispatchKeySet, args: Any, kwargs: Kwargs) -> Any:
     """The native kernel's result."""
     carried = _carried[op]
     args, kwargs = _numbers_as_tensors(carried.places, args, kwargs)
@@ -317,8 +318,8 @@ def _counting_writes() -> Any:
 
 
 def _numbers_as_tensors(
-    tensors: list[tuple[int, str]], args: Any, kwargs: dict[str, Any]
-) -> tuple[list[Any], dict[str, Any]]:
+    tensors: list[tuple[int, str]], args: Any, kwargs: Kwargs
+) -> tuple[list[Any], Kwargs]:
     """The arguments, with numbers in the place of tensors converted to tensors that promote the same way.
 
     For a call such as `x + 1` torch passes the number itself to a Python kernel.

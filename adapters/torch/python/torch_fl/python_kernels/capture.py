@@ -21,6 +21,8 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from torch_fl import launcher
+from torch_fl.calls import Args
+from torch_fl.launcher.compiled import TensorMap
 from torch_fl.native import native
 from torch_fl.python_kernels import globals_watch
 
@@ -163,7 +165,7 @@ class _Recording(TorchDispatchMode):
 
     # ---- events
 
-    def launched(self, kernel: Any, grid: Any, stream: int, args: tuple[Any, ...]) -> None:
+    def launched(self, kernel: Any, grid: Any, stream: int, args: Args) -> None:
         """Called after each kernel launch."""
         try:
             self._steps.append(self._launch(kernel, grid, stream, args))
@@ -173,7 +175,7 @@ class _Recording(TorchDispatchMode):
             # The launch itself succeeded, so failing to record it must not raise.
             self._refuse(f"a launch cannot be described: {error}")
 
-    def _launch(self, kernel: Any, grid: Any, stream: int, args: tuple[Any, ...]) -> list[int]:
+    def _launch(self, kernel: Any, grid: Any, stream: int, args: Args) -> list[int]:
         current = 0 if self._without_device else native().stream_handle()
         if stream != current:
             raise Refusal("it launches on a stream other than the current one")
@@ -284,7 +286,7 @@ class _Recording(TorchDispatchMode):
         return [-1, *place]
 
 
-def _map_words(described: dict[str, Any]) -> list[int]:
+def _map_words(described: TensorMap) -> list[int]:
     words = [described["data_type"], len(described["shape"])]
     for axis in zip(described["shape"], described["strides"], described["block"], strict=True):
         words += axis

@@ -14,12 +14,15 @@ from typing import Any
 
 import torch
 
+Scope = dict[str, Any]
+"""The globals of a module."""
+
 # Libraries whose globals are not watched: calls do not depend on them, and some change all the time
 # (`warnings.filters` with every `catch_warnings`).
 _NOT_WATCHED = {"torch", "triton", "torch_fl", "flagos", "numpy", "sympy", "mpmath"}
 _NOT_WATCHED |= sys.stdlib_module_names
 
-_watched: dict[int, dict[str, Any]] = {}
+_watched: dict[int, Scope] = {}
 _watcher: int | None = None
 
 
@@ -27,7 +30,7 @@ class Scopes:
     """Context manager that collects the globals of the functions called inside it."""
 
     def __init__(self) -> None:
-        self._found: dict[int, dict[str, Any]] = {}
+        self._found: dict[int, Scope] = {}
         self._codes: set[Any] = set()
         self._previous: Any = None
 
@@ -49,7 +52,7 @@ class Scopes:
         if code.co_names and module.partition(".")[0] not in _NOT_WATCHED:
             self._found[id(scope)] = scope
 
-    def found(self) -> list[dict[str, Any]]:
+    def found(self) -> list[Scope]:
         """The collected globals that belong to the implementation."""
         return list(self._found.values())
 
@@ -61,7 +64,7 @@ class Scopes:
                 _watched[key] = scope  # kept alive, so that no other object gets its address
 
 
-def _watch(scope: dict[str, Any]) -> None:
+def _watch(scope: Scope) -> None:
     global _watcher
     api = ctypes.pythonapi
     if _watcher is None:

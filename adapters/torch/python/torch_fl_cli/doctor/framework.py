@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from importlib import metadata
 from importlib.util import find_spec
@@ -82,7 +82,7 @@ def torch_and_adapter(timeout: float) -> Iterator[Check]:
             yield _plan(outcome.report("plan"), outcome.failure)
 
 
-def _plan(facts: dict[str, Any] | None, failure: str | None) -> Check:
+def _plan(facts: Mapping[str, Any] | None, failure: str | None) -> Check:
     if facts is None:
         return fail(
             "plan", f"cannot be resolved: {failure}", "run `flagos ops` to see where it stops"

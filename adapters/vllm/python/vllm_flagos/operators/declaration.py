@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -114,7 +114,7 @@ def decline(reason: str) -> Exception:
     return _core.UnsupportedError(reason)
 
 
-def decline_others(what: str, given: dict[str, Any], ignored: tuple[str, ...] = ()) -> None:
+def decline_others(what: str, given: Mapping[str, Any], ignored: tuple[str, ...] = ()) -> None:
     """Declines a call with arguments in ``given`` that ``what`` does not know and that ask for something."""
     asked = sorted(
         name

@@ -170,7 +170,7 @@ def _pack(options: argparse.Namespace) -> int:
             measured = measuring.measure(pack_in_use.opened(options.out), made, _say)
         contents = measuring.with_times(contents, measured)
     digest = pack_file.write(options.out, contents)
-    told = _told(options.out, digest, made, contents, time.monotonic() - began)
+    told = _summary(options.out, digest, made, contents, time.monotonic() - began)
     if options.json:
         print(json.dumps({**told, "left_out": contents.about["left_out"]}))
     else:
@@ -249,7 +249,7 @@ def _cuda_of_programs() -> int:
     return int(major) * 1000 + int(minor or 0) * 10
 
 
-def _about(target: without_device.Chip | None, driver: int, records: list[str]) -> dict[str, Any]:
+def _about(target: without_device.Chip | None, driver: int, records: list[str]) -> pack_file.About:
     import triton
 
     return {
@@ -270,7 +270,7 @@ def _arch() -> int:
     return properties.major * 10 + properties.minor
 
 
-def _told(
+def _summary(
     path: Path, digest: str, made: making.Made, contents: pack_file.Contents, seconds: float
 ) -> dict[str, Any]:
     return {
@@ -291,9 +291,9 @@ def _show(path: Path, as_json: bool) -> int:
     header = pack.header
     here = pack_in_use.refusal(header, pack_in_use.this_machine())
     if as_json:
-        told = {name: value for name, value in header.items() if name != "kernels"}
-        told |= {"sha256": pack.digest, "refused_here": here, "kernels": len(header["kernels"])}
-        print(json.dumps(told))
+        shown = {name: value for name, value in header.items() if name != "kernels"}
+        shown |= {"sha256": pack.digest, "refused_here": here, "kernels": len(header["kernels"])}
+        print(json.dumps(shown))
         return 0
     for line in _lines(header):
         print(line)
@@ -302,7 +302,7 @@ def _show(path: Path, as_json: bool) -> int:
     return 0
 
 
-def _lines(header: dict[str, Any]) -> Iterator[str]:
+def _lines(header: pack_file.Header) -> Iterator[str]:
     for name, one in sorted(header["operators"].items()):
         faster = f", {one['faster']} faster than native" if one["faster"] else ""
         yield f"{name}: {one['rows'][1]} signatures{faster}; {one['verified']['verdict']} ({one['function']})"

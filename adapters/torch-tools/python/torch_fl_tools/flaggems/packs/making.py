@@ -20,6 +20,7 @@ import torch
 
 from flagos import UnsupportedError
 from torch_fl import launcher, python_kernels
+from torch_fl.calls import Args, Kwargs
 from torch_fl.flaggems import (
     configurations,
     envelope,
@@ -55,7 +56,7 @@ class Made:
     """By overload: recorded calls, with the signatures by which they were packed."""
     left_out: dict[str, Counter[str]] = field(default_factory=dict)
     """By overload and reason: how many recorded calls are not in the pack."""
-    configurations: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
+    configurations: pack_file.Configurations = field(default_factory=dict)
 
     def leave_out(self, call: Call, reason: str) -> None:
         """Note a call that is not in the pack."""
@@ -134,9 +135,7 @@ class Maker:
             recording[place] = self._handles[recording[place]]
         return PackedCall(signature, tuple(recording), tuple(places))
 
-    def _arguments(
-        self, call: Call, device: torch.device
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def _arguments(self, call: Call, device: torch.device) -> tuple[Args, Kwargs]:
         if self._target is None:
             return Inputs(call, device).make(Zones(device, 0, around=0))
         return _without_values(call, device)
@@ -201,7 +200,7 @@ class _Recorder:
         device_type = native().device_type
         assert device_type is not None, "packs are made where torch has the native device"
         self.outcome: tuple[tuple[int, ...], list[int]] | NotPacked | None = None
-        self.chosen: dict[str, dict[str, dict[str, Any]]] = {}
+        self.chosen: pack_file.Configurations = {}
         self._maker = maker
         self._function = implementations.function(overload)
         self._run = attachment.OnNativeTensors(f"aten::{overload}", self._function, device_type)
@@ -326,7 +325,7 @@ def _after_place(words: list[int], at: int) -> int:
     return at + 3 + 2 * (rank + 1)
 
 
-def _without_values(call: Call, device: torch.device) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _without_values(call: Call, device: torch.device) -> tuple[Args, Kwargs]:
     """Arguments of the recorded layout, whose values nobody reads."""
     shared: dict[int, torch.Tensor] = {}
     sizes_of: dict[int, int] = {}
@@ -360,18 +359,21 @@ def _without_values(call: Call, device: torch.device) -> tuple[tuple[Any, ...], 
     return tuple(value(one) for one in call.args), {n: value(v) for n, v in call.kwargs.items()}
 
 
-def contents(made: Made, about: dict[str, Any]) -> pack_file.Contents:
+def contents(made: Made, about: pack_file.About) -> pack_file.Contents:
     """The pack of what was made; `about` is what its header tells besides."""
     operators = {}
     calls = {name: list(found.values()) for name, found in made.calls.items() if found}
     for overload in calls:
         known = tables.verdicts()[overload]
-        told = {
-            name: known[name]
-            for name in ("verdict", "cases", "only", "sizes", "first")
-            if known.get(name)
+        verified = {
+            name: value
+            for name, value in known.items()
+            if name in ("verdict", "cases", "only", "sizes", "first") and value
         }
-        operators[overload] = {"function": implementations.registered()[overload], "verified": told}
+        operators[overload] = {
+            "function": implementations.registered()[overload],
+            "verified": verified,
+        }
     left_out = {name: dict(reasons) for name, reasons in sorted(made.left_out.items())}
     return pack_file.Contents(
         about={

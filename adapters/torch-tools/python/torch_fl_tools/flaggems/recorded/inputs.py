@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from torch_fl import python_kernels
+from torch_fl.calls import Args, Kwargs
 from torch_fl_tools.flaggems.recorded.zones import Zones
 from torch_fl_tools.records.facts import DEVICE, Call, TensorFacts
 
@@ -54,7 +55,7 @@ class Inputs:
             )
         )
 
-    def make(self, zones: Zones) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def make(self, zones: Zones) -> tuple[Args, Kwargs]:
         """The arguments, in memory with red zones; only those that the operator writes to may change."""
         shared: dict[int, torch.Tensor] = {}
         sizes: dict[int, int] = {}
@@ -96,9 +97,7 @@ class Inputs:
             zones.keep(base)
         return args, kwargs
 
-    def _each(
-        self, make: Callable[[TensorFacts, str, int], Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def _each(self, make: Callable[[TensorFacts, str, int], Any]) -> tuple[Args, Kwargs]:
         """The arguments, with what `make` returns for each tensor, its argument and its place in a list."""
 
         def value(given: Any, name: str, place: int = 0) -> Any:

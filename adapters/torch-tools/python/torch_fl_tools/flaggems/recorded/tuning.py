@@ -12,6 +12,7 @@ from typing import Any
 from unittest import mock
 
 from torch_fl.flaggems import configurations
+from torch_fl.flaggems.pack_file import Configurations
 
 
 class Unfit(Exception):
@@ -26,7 +27,7 @@ class Choice:
         """How many configurations the kernel with the most has."""
         self.told: list[str] = []
         """The kernels that are tuned, each with the configuration that ran."""
-        self.chosen: dict[str, dict[str, dict[str, Any]]] = {}
+        self.chosen: Configurations = {}
         """The same as a tuning file has it: by the kernel's name and the key that it is tuned by."""
 
 

@@ -1,0 +1,111 @@
+"""The file that each process of a program leaves for `flagos report`: its format, and how it is read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TypedDict
+
+
+class HostTime(TypedDict):
+    """The time of an operator's calls on the host."""
+
+    calls: int
+    total_ns: int
+    own_ns: int
+
+
+class DeviceCalls(TypedDict):
+    """The kernels of an operator on the device."""
+
+    calls: int
+    ns: int
+
+
+class Candidate(TypedDict):
+    """An implementation that the plan considered."""
+
+    impl_id: str
+    kind: str
+    chosen: bool
+    reason: str | None
+
+
+class Served(TypedDict):
+    """The calls of an operator by what served them."""
+
+    served: dict[str, int]  # calls by implementation
+    instead: int  # calls that the next implementation served in place of the chosen one
+    fallbacks: int
+
+
+class Operator(Served, total=False):
+    """What happened to the calls of an operator."""
+
+    host: HostTime
+    device: DeviceCalls
+    first_reason: str  # of a fallback
+    reasons: dict[str, int]  # of fallbacks
+    decided_by: str
+    alternatives: list[Candidate]
+
+
+class DeviceTime(TypedDict):
+    """How long kernels were collected."""
+
+    why_not: str | None
+    seconds: float | None
+
+
+class DeviceMemory(TypedDict):
+    """The memory of one device: its size, the allocator's own peaks, and samples over time."""
+
+    index: int
+    name: str
+    total: int
+    peak_allocated: int
+    peak_reserved: int
+    points: list[tuple[float, int, int]]  # seconds, allocated and reserved bytes
+
+
+class Speed(TypedDict):
+    """What `flagos tune` measured on this chip."""
+
+    chip: str
+    ratios: dict[str, dict[str, float]]
+
+
+class _Process(TypedDict):
+    pid: int
+    argv: list[str]
+    rank: str | None
+    started: float
+    ended: bool
+    lock: str
+    operators: dict[str, Operator]
+
+
+class ProcessFile(_Process, total=False):
+    """The whole file. A process that has called no operator yet has only the fields that are required."""
+
+    vendor: str
+    torch: str
+    flagos: str
+    seconds: float
+    error: str | None
+    device_time: DeviceTime
+    memory: list[DeviceMemory]
+    speed: Speed
+    problems: list[str]
+
+
+_REQUIRED = ("pid", "argv", "rank", "started", "ended", "lock", "operators")
+
+
+def read(path: Path) -> ProcessFile:
+    """The file of a process. Raises ValueError for another one, with the missing field."""
+    found: ProcessFile = json.loads(path.read_text())
+    for name in _REQUIRED:
+        if name not in found:
+            raise ValueError(f"{path} has no field `{name}`: it is no file of `flagos report`")
+    return found
