@@ -10,9 +10,9 @@ pub const ENGINES: [&str; 5] = [SHM, "nccl", "mccl", "flagcx", "hccl"];
 
 /// The engine for `config`, and why.
 pub fn choose(config: &Config) -> Result<(&'static str, String)> {
-    let asked = config.engine.as_deref();
-    if let Some(asked) = asked.filter(|name| !matches!(*name, "" | "auto")) {
-        return Ok((known(asked)?, "it was asked for".to_owned()));
+    let requested = config.engine.as_deref();
+    if let Some(requested) = requested.filter(|name| !matches!(*name, "" | "auto")) {
+        return Ok((known(requested)?, "it was asked for".to_owned()));
     }
     let vendor = &config.vendor;
     let Some(named) = &config.vendor_engine else {
@@ -29,16 +29,16 @@ pub fn choose(config: &Config) -> Result<(&'static str, String)> {
 }
 
 /// The engine of this name.
-fn known(asked: &str) -> Result<&'static str> {
-    let found = ENGINES.into_iter().find(|name| *name == asked);
+fn known(requested: &str) -> Result<&'static str> {
+    let found = ENGINES.into_iter().find(|name| *name == requested);
     found.ok_or_else(|| {
         let nearest = ENGINES.into_iter().max_by(|a, b| {
-            strsim::jaro_winkler(a, asked).total_cmp(&strsim::jaro_winkler(b, asked))
+            strsim::jaro_winkler(a, requested).total_cmp(&strsim::jaro_winkler(b, requested))
         });
         Error::new(
             ErrorKind::InvalidArgument,
             format!(
-                "there is no engine {asked:?}; there are {}{}",
+                "there is no engine {requested:?}; there are {}{}",
                 ENGINES.join(", "),
                 nearest.map_or(String::new(), |name| format!(": did you mean {name}?"))
             ),
@@ -114,13 +114,13 @@ mod tests {
             (Some("hccl"), "hccl", "the vendor acme"),
             (None, "flagcx", "names no engine"),
         ] {
-            for asked in [None, Some(""), Some("auto")] {
-                let (chosen, said) = choose(&config(asked, vendors)).expect("there is one");
+            for requested in [None, Some(""), Some("auto")] {
+                let (chosen, reason) = choose(&config(requested, vendors)).expect("there is one");
                 assert_eq!(chosen, engine);
-                assert!(said.contains(why), "{said}");
+                assert!(reason.contains(why), "{reason}");
             }
-            let (chosen, said) = choose(&config(Some("flagcx"), vendors)).expect("there is one");
-            assert_eq!((chosen, said.as_str()), ("flagcx", "it was asked for"));
+            let (chosen, reason) = choose(&config(Some("flagcx"), vendors)).expect("there is one");
+            assert_eq!((chosen, reason.as_str()), ("flagcx", "it was asked for"));
         }
     }
 
@@ -132,12 +132,12 @@ mod tests {
             "there is no engine \"ncl\"; there are shm, nccl, mccl, flagcx, hccl: did you mean nccl?"
         );
         let error = choose(&config(None, Some("xccl"))).expect_err("there is none");
-        let told = error.to_string();
+        let message = error.to_string();
         assert!(
-            told.contains("the vendor acme names the engine xccl"),
-            "{told}"
+            message.contains("the vendor acme names the engine xccl"),
+            "{message}"
         );
-        assert!(told.contains("there is no engine \"xccl\""), "{told}");
+        assert!(message.contains("there is no engine \"xccl\""), "{message}");
     }
 
     #[test]
@@ -148,8 +148,8 @@ mod tests {
             let error = connect(&config(Some("shm"), vendors), &store)
                 .err()
                 .expect("a device's");
-            let told = error.to_string();
-            assert!(told.contains("the buffers are acme's"), "{told}");
+            let message = error.to_string();
+            assert!(message.contains("the buffers are acme's"), "{message}");
         }
     }
 }

@@ -46,7 +46,7 @@ impl Store for Within {
 
 /// Rank 0's answer to all ranks.
 #[derive(Serialize, Deserialize)]
-struct Told {
+struct Report {
     /// The word of [`fresh`] that identifies this life of rank 0.
     leader: String,
     /// The greetings that rank 0 had when it wrote the answer, one for each rank; empty for a missing one.
@@ -55,7 +55,7 @@ struct Told {
     outcome: std::result::Result<Vec<u8>, String>,
 }
 
-impl Told {
+impl Report {
     /// Whether rank 0 had this greeting when it answered.
     fn answers(&self, greeting: &Greeting<'_>) -> bool {
         let known = self.greetings.get(greeting.rank);
@@ -140,12 +140,12 @@ fn follow(store: &dyn Store, greeting: &Greeting<'_>, deadline: Instant) -> Resu
     // The last failure that rank 0 told other ranks, or an earlier life of this rank: likely the reason of a time-out.
     let mut heard = None;
     loop {
-        let answer = store.get("told", left(deadline)).and_then(|bytes| {
-            let told: Told = parse(&bytes)?;
-            if told.answers(greeting) {
-                return Ok(Some(told));
+        let answer = store.get("report", left(deadline)).and_then(|bytes| {
+            let report: Report = parse(&bytes)?;
+            if report.answers(greeting) {
+                return Ok(Some(report));
             }
-            heard = told.outcome.err().or(heard.take());
+            heard = report.outcome.err().or(heard.take());
             if left(deadline).is_zero() {
                 return Err(Error::new(
                     ErrorKind::Timeout,
@@ -155,10 +155,10 @@ fn follow(store: &dyn Store, greeting: &Greeting<'_>, deadline: Instant) -> Resu
             Ok(None)
         });
         match answer {
-            Ok(Some(told)) => {
-                let taken = store.set(&format!("taken/{rank}"), told.leader.as_bytes());
+            Ok(Some(report)) => {
+                let taken = store.set(&format!("taken/{rank}"), report.leader.as_bytes());
                 // The reason of rank 0's failure matters more than a store that has gone meanwhile.
-                return match told.outcome {
+                return match report.outcome {
                     Ok(shared) => taken.map(|()| shared),
                     Err(why) => Err(Error::new(ErrorKind::System, why)),
                 };
@@ -212,16 +212,16 @@ fn lead(
                     text
                 }));
             }
-            let told = Told {
+            let report = Report {
                 leader: greeting.mine.clone(),
                 greetings: greetings.clone(),
                 outcome: outcome
                     .clone()
                     .unwrap_or_else(|| Err("nothing to share".into())),
             };
-            let text = serde_json::to_vec(&told)
+            let text = serde_json::to_vec(&report)
                 .map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))?;
-            if let Err(error) = store.set("told", &text) {
+            if let Err(error) = store.set("report", &text) {
                 return Err(failure.unwrap_or(error));
             }
             answered = greetings;
@@ -307,7 +307,7 @@ fn words(greetings: &[String]) -> Vec<String> {
         .collect()
 }
 
-fn parse(bytes: &[u8]) -> Result<Told> {
+fn parse(bytes: &[u8]) -> Result<Report> {
     serde_json::from_slice(bytes).map_err(|error| {
         Error::new(
             ErrorKind::Mismatch,

@@ -229,7 +229,7 @@ mod tests {
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("own file");
     }
 
-    fn said(path: &Path) -> String {
+    fn verdict(path: &Path) -> String {
         let checked = check(path);
         checked.map_or_else(|error| error.to_string(), |_| "trusted".into())
     }
@@ -241,34 +241,38 @@ mod tests {
         fs::create_dir_all(&folder).expect("own folder");
         let file = folder.join("library.so");
         fs::write(&file, "").expect("own file");
-        assert_eq!(said(&file), "trusted");
+        assert_eq!(verdict(&file), "trusted");
 
         allow(&file, 0o666);
-        assert_eq!(said(&file), "every user may write to it");
+        assert_eq!(verdict(&file), "every user may write to it");
         allow(&file, 0o664);
         for (open, says) in [(&folder, "vendors"), (&root.path().join("inner"), "inner")] {
             allow(open, 0o777);
-            let refusal = said(&file);
+            let refusal = verdict(&file);
             assert!(
                 refusal.starts_with("every user may write to the folder")
                     && refusal.ends_with(says),
                 "{refusal}"
             );
             allow(open, 0o1777);
-            assert_eq!(said(&file), "trusted", "owners alone replace a file there");
+            assert_eq!(
+                verdict(&file),
+                "trusted",
+                "owners alone replace a file there"
+            );
             allow(open, 0o755);
         }
-        assert_eq!(said(&file), "trusted");
-        assert_eq!(said(&folder), "it is not a regular file");
-        assert!(said(&folder.join("absent")).contains("No such file"));
+        assert_eq!(verdict(&file), "trusted");
+        assert_eq!(verdict(&folder), "it is not a regular file");
+        assert!(verdict(&folder.join("absent")).contains("No such file"));
 
         let open = root.path().join("open");
         fs::create_dir(&open).expect("own folder");
         let link = open.join("link.so");
         symlink(&file, &link).expect("own folder");
-        assert_eq!(said(&link), "trusted");
+        assert_eq!(verdict(&link), "trusted");
         allow(&open, 0o777);
-        assert!(said(&link).starts_with("every user may write to the folder"));
+        assert!(verdict(&link).starts_with("every user may write to the folder"));
     }
 
     #[test]
@@ -286,7 +290,7 @@ mod tests {
             std::os::unix::fs::chown(path, Some(user), None).expect("root may");
         };
         give(&file, 12_345);
-        assert_eq!(said(&file), "it belongs to another user (uid 12345)");
+        assert_eq!(verdict(&file), "it belongs to another user (uid 12345)");
         assert!(Refused::of(&read(&file, true).expect_err("refused")).is_some());
         assert!(read(&file, false).is_ok());
         give(&file, 0);
@@ -300,7 +304,7 @@ mod tests {
         let linked = link.join("library.so");
         let back = inner.join("..").join("library.so");
         for path in [&file, &deep, &linked, &back] {
-            assert_eq!(said(path), "trusted");
+            assert_eq!(verdict(path), "trusted");
         }
         give(&folder, 12_345);
         let refusal = format!(
@@ -308,12 +312,16 @@ mod tests {
             folder.display()
         );
         for path in [&file, &deep, &linked, &back] {
-            assert_eq!(said(path), refusal, "its owner may replace what is in it");
+            assert_eq!(
+                verdict(path),
+                refusal,
+                "its owner may replace what is in it"
+            );
         }
         give(&folder, 0);
         std::os::unix::fs::lchown(&link, Some(12_345), None).expect("root may");
         assert_eq!(
-            said(&linked),
+            verdict(&linked),
             format!(
                 "the link {} belongs to another user (uid 12345)",
                 link.display()

@@ -194,12 +194,12 @@ impl Selection {
 
 /// An error about one operator's order, with the order's source.
 fn located(error: &Error, source: &Source, op: &str) -> Error {
-    let told = Error::config("configuration", error.message())
+    let located = Error::config("configuration", error.message())
         .with_context("at", source)
         .with_context("operator", op);
     match error.hint() {
-        Some(hint) => told.with_hint(hint),
-        None => told,
+        Some(hint) => located.with_hint(hint),
+        None => located,
     }
 }
 
@@ -220,7 +220,7 @@ mod tests {
                 meant
             );
         }
-        for (text, told) in [
+        for (text, expected) in [
             ("flagoss", "did you mean `flagos`?"),
             ("cuda", "use `flagos`"),
             ("vendor:", "did you mean `vendor`?"),
@@ -231,7 +231,7 @@ mod tests {
                 .hint()
                 .unwrap_or_default()
                 .to_owned();
-            assert!(hint.starts_with(told), "{text}: {hint}");
+            assert!(hint.starts_with(expected), "{text}: {hint}");
         }
     }
 

@@ -217,7 +217,7 @@ mod tests {
 
     #[test]
     fn mistakes_name_the_variable_and_what_is_valid() {
-        let told: Vec<_> = [
+        let lines: Vec<_> = [
             ("TE_FL_PREFER", "vendro"),
             ("TE_FL_PREFER_VENDOR", "maybe"),
             ("TE_FL_STRICT", "strict"),
@@ -238,7 +238,7 @@ mod tests {
                 .to_string()
         })
         .collect();
-        insta::assert_snapshot!(told.join("\n"));
+        insta::assert_snapshot!(lines.join("\n"));
     }
 
     #[test]

@@ -53,27 +53,30 @@ fn register(api: &Bound<'_, PyCapsule>) -> PyResult<()> {
 }
 
 /// The callback of [`watch_device_names`]; none while names are not watched.
-static ASKED: Mutex<Option<Py<PyAny>>> = Mutex::new(None);
+static ON_REQUEST: Mutex<Option<Py<PyAny>>> = Mutex::new(None);
 
 /// Calls the callback of [`watch_device_names`]. The error is the text of the exception.
-fn call_asked() -> Result<(), String> {
+fn call_on_request() -> Result<(), String> {
     // The lock is not held while Python runs, because the callback may come back here.
     let called = Python::try_attach(|py| {
-        let asked = ASKED
+        let on_request = ON_REQUEST
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner)
             .as_ref()
-            .map(|asked| asked.clone_ref(py));
-        asked.map_or(Ok(()), |asked| {
-            asked.call0(py).map(drop).map_err(|error| error.to_string())
+            .map(|on_request| on_request.clone_ref(py));
+        on_request.map_or(Ok(()), |on_request| {
+            on_request
+                .call0(py)
+                .map(drop)
+                .map_err(|error| error.to_string())
         })
     });
     called.unwrap_or_else(|| Err("flagos: the interpreter is ending".into()))
 }
 
-extern "C" fn asked(message: *mut c_char, size: usize) -> i32 {
-    let Err(text) =
-        catch_unwind(call_asked).unwrap_or_else(|_| Err("flagos: registering panicked".into()))
+extern "C" fn on_request(message: *mut c_char, size: usize) -> i32 {
+    let Err(text) = catch_unwind(call_on_request)
+        .unwrap_or_else(|_| Err("flagos: registering panicked".into()))
     else {
         return 0;
     };
@@ -82,16 +85,16 @@ extern "C" fn asked(message: *mut c_char, size: usize) -> i32 {
         .rev()
         .find(|&end| text.is_char_boundary(end))
         .unwrap_or(0);
-    let kept: Vec<u8> = text.as_bytes()[..end]
+    let shortened: Vec<u8> = text.as_bytes()[..end]
         .iter()
         .copied()
         .filter(|&byte| byte != 0)
         .collect();
     if size > 0 {
-        // SAFETY: the caller gives `size` writable bytes, and `kept` with its end fits.
+        // SAFETY: the caller gives `size` writable bytes, and `shortened` with its end fits.
         unsafe {
-            std::ptr::copy_nonoverlapping(kept.as_ptr().cast(), message, kept.len());
-            *message.add(kept.len()) = 0;
+            std::ptr::copy_nonoverlapping(shortened.as_ptr().cast(), message, shortened.len());
+            *message.add(shortened.len()) = 0;
         }
     }
     1
@@ -106,16 +109,17 @@ extern "C" fn asked(message: *mut c_char, size: usize) -> i32 {
 #[pyo3(signature = (callback))]
 fn watch_device_names(callback: Option<Py<PyAny>>) -> PyResult<()> {
     let shim = opened()?;
-    let asked: Option<shim::Asked> = callback.is_some().then_some(asked);
+    let on_request: Option<shim::OnRequest> = callback.is_some().then_some(on_request);
     let previous = std::mem::replace(
-        &mut *ASKED
+        &mut *ON_REQUEST
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner),
         callback,
     );
     drop(previous); // without the lock: its end may run Python, which may come back here
-    // SAFETY: `asked` is a function of this module, which is never unloaded.
-    take_message(shim, unsafe { (shim.watch_device_names)(asked) }).map_err(PyRuntimeError::new_err)
+    // SAFETY: `on_request` is a function of this module, which is never unloaded.
+    take_message(shim, unsafe { (shim.watch_device_names)(on_request) })
+        .map_err(PyRuntimeError::new_err)
 }
 
 /// Makes torch read `cuda` in device strings as `flagos`, in every thread and for good. Idempotent.

@@ -9,7 +9,7 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
 /// Registers the device because a program asks for it (shim.h).
-pub type Asked = extern "C" fn(*mut c_char, usize) -> i32;
+pub type OnRequest = extern "C" fn(*mut c_char, usize) -> i32;
 /// Gets one operator of [`Shim::each_op`].
 pub type VisitOp = extern "C" fn(*const c_char, *const c_char, i32, *mut c_void);
 /// Gets one operator of [`Shim::each_composite`].
@@ -39,7 +39,7 @@ macro_rules! functions {
 functions! {
     register = b"flagos_shim_register\0": unsafe extern "C" fn(*const c_void) -> *mut c_char,
     watch_device_names = b"flagos_shim_watch_device_names\0":
-        unsafe extern "C" fn(Option<Asked>) -> *mut c_char,
+        unsafe extern "C" fn(Option<OnRequest>) -> *mut c_char,
     alias_cuda = b"flagos_shim_alias_cuda\0": unsafe extern "C" fn() -> *mut c_char,
     open_comm = b"flagos_shim_open_comm\0": unsafe extern "C" fn(*const c_void) -> *mut c_char,
     each_op = b"flagos_shim_each_op\0": unsafe extern "C" fn(VisitOp, *mut c_void),

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::Collective;
 
 /// The number of calls that are kept.
-const KEPT: usize = 128;
+const CAPACITY: usize = 128;
 
 #[derive(Debug, Clone, Copy, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -76,7 +76,7 @@ impl FlightRecorder {
     /// Notes a call. Returns its number for [`Self::ended`].
     pub fn begin(&self, call: &Collective<'_>, asynchronous: bool) -> u64 {
         let mut log = self.log.lock();
-        if log.entries.len() == KEPT {
+        if log.entries.len() == CAPACITY {
             log.entries.pop_front();
         }
         log.entries.push_back(Entry {
@@ -147,11 +147,11 @@ impl FlightRecorder {
         };
         let path = folder.join(format!("{}-rank{rank}.json", file_name(group)));
         let text = format!("{}\n", json!({"state": state, "calls": self.calls()}));
-        let kept = match std::fs::write(&path, text) {
+        let place = match std::fs::write(&path, text) {
             Ok(()) => format!("in {}", path.display()),
             Err(error) => format!("lost: cannot write {}: {error}", path.display()),
         };
-        eprintln!("[flagos] rank {rank}, group {group}: {why}; the last calls are {kept}");
+        eprintln!("[flagos] rank {rank}, group {group}: {why}; the last calls are {place}");
     }
 }
 

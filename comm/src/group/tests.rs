@@ -72,7 +72,7 @@ fn a_lane_runs_tasks_in_order_and_callbacks_beside_them() {
     let lane = Lane::default();
     assert!(lane.is_idle());
     let (begin, begun) = mpsc::channel::<()>();
-    let (tell, told) = mpsc::channel();
+    let (sender, received) = mpsc::channel();
     let order = Arc::new(Mutex::new(vec![]));
     let note = |what: &'static str| {
         let order = order.clone();
@@ -83,14 +83,16 @@ fn a_lane_runs_tasks_in_order_and_callbacks_beside_them() {
         begun.recv().expect("the test goes on");
         first();
         // Waits for the task behind it.
-        Some(Box::new(move || told.recv().expect("the second task runs")))
+        Some(Box::new(move || {
+            received.recv().expect("the second task runs")
+        }))
     }))
     .expect("a thread");
     assert!(!lane.is_idle());
     let (done, over) = mpsc::channel();
     lane.push(Box::new(move || {
         second();
-        tell.send(()).expect("the callback waits");
+        sender.send(()).expect("the callback waits");
         Some(Box::new(move || done.send(()).expect("the test waits")))
     }))
     .expect("a thread");
@@ -101,7 +103,7 @@ fn a_lane_runs_tasks_in_order_and_callbacks_beside_them() {
 
 #[test]
 fn a_lane_that_is_dropped_finishes_its_tasks() {
-    let (tell, told) = mpsc::channel();
+    let (sender, received) = mpsc::channel();
     let (begin, begun) = mpsc::channel::<()>();
     let lane = Lane::default();
     lane.push(Box::new(move || {
@@ -110,16 +112,16 @@ fn a_lane_that_is_dropped_finishes_its_tasks() {
     }))
     .expect("a thread");
     for number in 0..3 {
-        let tell = tell.clone();
+        let sender = sender.clone();
         lane.push(Box::new(move || {
-            tell.send(number).expect("the test waits");
+            sender.send(number).expect("the test waits");
             None
         }))
         .expect("a thread");
     }
-    drop((lane, tell));
+    drop((lane, sender));
     begin.send(()).expect("the first task waits");
-    assert_eq!(told.iter().collect::<Vec<_>>(), [0, 1, 2]);
+    assert_eq!(received.iter().collect::<Vec<_>>(), [0, 1, 2]);
 }
 
 #[test]
@@ -157,7 +159,7 @@ fn the_flight_recorder_keeps_the_last_calls_and_reports_once() {
 fn queued_calls_end_in_order_and_are_recorded() {
     let sums = ranks(2, |group| {
         let host = group.host().expect("one host");
-        let (tell, told) = mpsc::channel();
+        let (sender, received) = mpsc::channel();
         let mut values = [1f32, 10.0, 100.0];
         let addresses: Vec<[*mut u8; 1]> = values
             .iter_mut()
@@ -168,15 +170,17 @@ fn queued_calls_end_in_order_and_are_recorded() {
             let call = all_reduce(send, recv, index as u64 + 1);
             // SAFETY: the buffers live until all calls are over, below.
             let call = unsafe { QueuedCall::new(&call) };
-            let tell = tell.clone();
+            let sender = sender.clone();
             let ended = Box::new(move |outcome: crate::Result<Option<usize>>| {
-                tell.send((index, outcome.is_ok())).expect("the test waits");
+                sender
+                    .send((index, outcome.is_ok()))
+                    .expect("the test waits");
                 None
             });
             host.queue(call, true, ended).expect("a thread");
         }
         let ends: Vec<_> = (0..3)
-            .map(|_| told.recv_timeout(LONG).expect("an end"))
+            .map(|_| received.recv_timeout(LONG).expect("an end"))
             .collect();
         assert_eq!(ends, [(0, true), (1, true), (2, true)]);
         let state = group.state();

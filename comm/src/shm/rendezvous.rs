@@ -42,9 +42,9 @@ fn unattached(place: &[u8]) -> String {
 }
 
 /// The error for another rank's report under that key.
-fn failed_elsewhere(said: &[u8]) -> Error {
-    let said = String::from_utf8_lossy(said);
-    let (rank, why) = said.split_once(' ').unwrap_or(("?", &said));
+fn failed_elsewhere(message: &[u8]) -> Error {
+    let message = String::from_utf8_lossy(message);
+    let (rank, why) = message.split_once(' ').unwrap_or(("?", &message));
     let error = Error::new(
         ErrorKind::System,
         format!("rank {rank} could not attach to the shared memory of its group: {why}"),
@@ -85,8 +85,9 @@ pub fn connect(config: &Config, store: &dyn Store) -> Result<Shm> {
             Ok(segment) => (segment, None),
             Err(error) => {
                 // The others wait for this rank in memory that it cannot write, so the store tells them.
-                let told = store.set(&unattached(&place), format!("{rank} {error}").as_bytes());
-                return Err(told.err().map_or(error.clone(), |store| {
+                let published =
+                    store.set(&unattached(&place), format!("{rank} {error}").as_bytes());
+                return Err(published.err().map_or(error.clone(), |store| {
                     Error::new(error.kind(), format!("{error} ({store})"))
                 }));
             }
@@ -173,11 +174,13 @@ fn make_place(
 /// The error of a rank that ended before it attached, which the store tells the others.
 fn ended_while_connecting(store: &dyn Store, place: &[u8], rank: usize) -> Error {
     let why = "its process has ended while the group was connecting";
-    let told = store.set(&unattached(place), format!("{rank} {why}").as_bytes());
-    let told = told.err().map_or(String::new(), |it| format!(" ({it})"));
+    let published = store.set(&unattached(place), format!("{rank} {why}").as_bytes());
+    let published = published
+        .err()
+        .map_or(String::new(), |it| format!(" ({it})"));
     Error::new(
         ErrorKind::PeerLost,
-        format!("rank {rank} is lost: {why}{told}"),
+        format!("rank {rank} is lost: {why}{published}"),
     )
     .due_to(rank)
 }

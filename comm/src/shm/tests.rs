@@ -538,11 +538,11 @@ fn who_dies_while_the_group_is_made_is_told_at_once() {
     child.wait().expect("it ends");
     std::thread::scope(|scope| {
         let first = scope.spawn(|| super::connect(&config(0, 2), &store));
-        let told = store
-            .get("told", Duration::from_secs(20))
+        let report = store
+            .get("report", Duration::from_secs(20))
             .expect("it comes");
-        let told: serde_json::Value = serde_json::from_slice(&told).expect("it is JSON");
-        let leader = told["leader"].as_str().expect("a word");
+        let report: serde_json::Value = serde_json::from_slice(&report).expect("it is JSON");
+        let leader = report["leader"].as_str().expect("a word");
         store
             .set("taken/1", leader.as_bytes())
             .expect("it is there");
@@ -598,7 +598,7 @@ fn ranks_that_give_from_different_roots_are_told() {
     ] {
         // The last call of a group is compared too: the last rank to come sees the others.
         for calls in [1, 2] {
-            let told = group(size, |shm| {
+            let errors = group(size, |shm| {
                 let mut buffers = vec![vec![1f32; 100]; size + 1];
                 let addresses: Vec<*mut u8> = buffers
                     .iter_mut()
@@ -616,21 +616,21 @@ fn ranks_that_give_from_different_roots_are_told() {
                 };
                 (0..calls).find_map(|_| run(shm, &with(shm.member.rank, 0, itself.clone())).err())
             });
-            let told: Vec<_> = told.into_iter().flatten().collect();
-            let named = told.iter().any(|error| {
+            let errors: Vec<_> = errors.into_iter().flatten().collect();
+            let named = errors.iter().any(|error| {
                 let text = error.to_string();
                 error.kind() == ErrorKind::Mismatch
                     && text.contains(&format!("called {}", kind.name()))
                     && text.contains(", root ")
             });
-            assert!(named, "{kind:?} of {size}: {told:?}");
+            assert!(named, "{kind:?} of {size}: {errors:?}");
         }
     }
 }
 
 #[test]
 fn a_root_that_went_on_is_told_at_its_next_call() {
-    let told = group(2, |shm| {
+    let errors = group(2, |shm| {
         let mut buffer = [0f32; 4];
         let address = buffer.as_mut_ptr().cast::<u8>();
         let (send, recv) = ([address.cast_const()], [address]);
@@ -645,18 +645,18 @@ fn a_root_that_went_on_is_told_at_its_next_call() {
         }
         run(shm, &call(Kind::AllReduce, 4, &send, &recv)).err()
     });
-    let told: Vec<_> = told
+    let errors: Vec<_> = errors
         .into_iter()
         .flatten()
         .map(|error| error.to_string())
         .collect();
     assert!(
-        told.iter().any(
+        errors.iter().any(
             |text| text.contains("rank 1 called all_reduce of 4 x float32, sum")
                 && text.contains("of this rank's broadcast")
                 || text.contains("rank 0 called broadcast of 4 x float32, root 0")
         ),
-        "{told:?}"
+        "{errors:?}"
     );
 }
 

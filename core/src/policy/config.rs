@@ -96,8 +96,8 @@ impl Config {
     /// The vendor that the configuration names, if it names one.
     #[must_use]
     pub fn vendor(&self) -> Option<&str> {
-        let asked = self.layers.iter().rev().find_map(|l| l.vendor.as_ref());
-        asked.map(|vendor| &*vendor.value)
+        let requested = self.layers.iter().rev().find_map(|l| l.vendor.as_ref());
+        requested.map(|vendor| &*vendor.value)
     }
 }
 
@@ -116,8 +116,8 @@ fn absolute(paths: Vec<PathBuf>) -> Vec<PathBuf> {
 /// documentation writes it: `torch_fl/backends_ascend.conf`, where older releases had those files, and
 /// `torch_fl/configs/backends_ascend.conf` are relative to the folder that the package is in.
 fn chosen_conf(env: &Env, files: &dyn Files, shipped: Option<&Path>) -> Result<Option<PathBuf>> {
-    let asked = env.path(&env::BACKEND_CONFIG);
-    let absent = asked.filter(|path| !files.exists(path));
+    let requested = env.path(&env::BACKEND_CONFIG);
+    let absent = requested.filter(|path| !files.exists(path));
     match absent.and_then(|path| of_package(&path, files, shipped?)) {
         Some(path) => Ok(Some(path)),
         None => given(env, &env::BACKEND_CONFIG, files),

@@ -202,11 +202,11 @@ impl ExplainedImplementation {
                 "\n      serves a call only when {means}; other calls go to the native kernel"
             )?;
         }
-        let told = |verdict: &&Verdict| match &self.reason {
+        let is_news = |verdict: &&Verdict| match &self.reason {
             Some(reason) => !reason.contains(&*verdict.found),
             None => true,
         };
-        if let Some(Verdict { verdict, found }) = self.verdict.as_ref().filter(told) {
+        if let Some(Verdict { verdict, found }) = self.verdict.as_ref().filter(is_news) {
             write!(f, "\n      verdict: {verdict} {found}")?;
         }
         Ok(())

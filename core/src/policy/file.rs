@@ -217,10 +217,10 @@ impl At {
 
     /// The error about a name, with this line as its place.
     pub(crate) fn name_error(&self, error: &Error) -> Error {
-        let told = self.error(error.message());
+        let located = self.error(error.message());
         match error.hint() {
-            Some(hint) => told.with_hint(hint),
-            None => told,
+            Some(hint) => located.with_hint(hint),
+            None => located,
         }
     }
 }

@@ -179,8 +179,8 @@ impl<'p> Compiled<'p> {
                 if self.forgives(&route.source) && is_left(registry, &pattern.to_string()) =>
             {
                 let message = format!("`{pattern}` is not registered here: torch serves it");
-                let told = Error::config("operator", message);
-                self.left.push(located(&told, &route.source));
+                let error_in_operator = Error::config("operator", message);
+                self.left.push(located(&error_in_operator, &route.source));
                 return Ok(());
             }
             (Err(error), Some(_)) => return Err(located(&error, &route.source)),
@@ -364,10 +364,10 @@ impl<'p> Compiled<'p> {
 
 /// An error about a name, with the place where the name was written.
 fn located(error: &Error, source: &Source) -> Error {
-    let told = Error::config("configuration", error.message()).with_context("at", source);
+    let located = Error::config("configuration", error.message()).with_context("at", source);
     match error.hint() {
-        Some(hint) => told.with_hint(hint),
-        None => told,
+        Some(hint) => located.with_hint(hint),
+        None => located,
     }
 }
 

@@ -27,8 +27,9 @@ impl Router {
         self.change(|state| {
             let all = std::mem::take(&mut state.api.ops);
             let keep = |pattern: &OpPattern| wanted.as_ref().is_some_and(|w| w != pattern);
-            let (kept, cleared): (Vec<_>, Vec<_>) = all.into_iter().partition(|(p, _)| keep(p));
-            state.api.ops = kept;
+            let (remaining, cleared): (Vec<_>, Vec<_>) =
+                all.into_iter().partition(|(p, _)| keep(p));
+            state.api.ops = remaining;
             let scope = state.scope_of(cleared.iter().map(|(pattern, _)| pattern));
             Ok((scope, cleared.len()))
         })

@@ -48,7 +48,7 @@ pub(super) struct State {
     /// Whether the registry has the names of the vendors that are found.
     vendors_known: bool,
     /// Warnings that were logged, by which each is logged once, however often the configuration is read.
-    told: BTreeSet<String>,
+    logged: BTreeSet<String>,
     shipped: Option<PathBuf>,
     /// The vendor the runtime found.
     pub(super) vendor: Option<Arc<str>>,
@@ -224,7 +224,7 @@ impl Router {
         let shipped = state.shipped.as_deref();
         let config = Arc::new(Config::load(&env, &*self.files, shipped, &names)?);
         for warning in &config.warnings {
-            if state.told.insert(warning.clone()) {
+            if state.logged.insert(warning.clone()) {
                 tracing::warn!("{warning}");
             }
         }

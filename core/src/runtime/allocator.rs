@@ -107,10 +107,10 @@ impl Device {
         if self.capturing.load(Ordering::Acquire) != 0 {
             return None;
         }
-        let kept = self.magazines.mine().take(wanted, request.size)?;
-        let generation = self.leases.grant_again(kept.id);
-        let block = BlockHandle::new(index, generation, kept.id);
-        Some(allocation(kept.address, block))
+        let cached = self.magazines.mine().take(wanted, request.size)?;
+        let generation = self.leases.grant_again(cached.id);
+        let block = BlockHandle::new(index, generation, cached.id);
+        Some(allocation(cached.address, block))
     }
 
     /// Puts a block into the magazine of this thread, if it is for magazines.
@@ -119,10 +119,10 @@ impl Device {
         if self.capturing.load(Ordering::Acquire) != 0 {
             return false;
         }
-        let Some(kept) = self.leases.keep(block) else {
+        let Some(cached) = self.leases.keep(block) else {
             return false;
         };
-        if let Some(oldest) = self.magazines.put(kept) {
+        if let Some(oldest) = self.magazines.put(cached) {
             self.state.lock().pool.settle(oldest.id);
         }
         true
@@ -194,8 +194,8 @@ impl<V: Vendor + ?Sized> CachingAllocator<V> {
             kind: kind_of(size),
         };
         let of_device = self.device(device)?;
-        if let Some(kept) = of_device.take_kept(device, &request) {
-            return kept.map(Some);
+        if let Some(cached) = of_device.take_kept(device, &request) {
+            return cached.map(Some);
         }
         {
             let mut state = of_device.state.lock();

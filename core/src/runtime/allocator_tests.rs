@@ -210,7 +210,7 @@ fn its_own_stream_needs_no_wait() {
 #[test]
 fn more_than_there_is_fails_at_once() {
     let allocator = with_memory(64 * MIB);
-    let kept = alloc(&allocator, 0, 30 * MIB);
+    let last = alloc(&allocator, 0, 30 * MIB);
     for nbytes in [64 * MIB + 1, usize::MAX / 2, usize::MAX] {
         let error = allocator.alloc(0, 0, nbytes).expect_err("too much");
         assert_eq!(error.kind(), ErrorKind::OutOfMemory);
@@ -219,7 +219,7 @@ fn more_than_there_is_fails_at_once() {
             "{error}"
         );
     }
-    allocator.free(kept.block).expect("allocated");
+    allocator.free(last.block).expect("allocated");
     alloc(&allocator, 0, 64 * MIB);
     assert_eq!(allocator.stats(0).expect("stats").num_ooms, 3);
 }
@@ -611,7 +611,7 @@ fn out_of_memory_in_earnest(
     let size = pool::block_size(nbytes, 0).expect("not too large");
     let json = allocator.snapshot_json(0).expect("a snapshot");
     let segments: Vec<serde_json::Value> = serde_json::from_str(&json).expect("a list");
-    let mut kept = 0;
+    let mut reserved = 0;
     for segment in &segments {
         let field = |key: &str| segment[key].as_u64().expect("a number") as usize;
         let range = field("address")..field("address") + field("total_size");
@@ -620,7 +620,7 @@ fn out_of_memory_in_earnest(
             held.iter().any(in_use),
             "an idle segment is kept: {segment}"
         );
-        kept += range.len();
+        reserved += range.len();
         let same_pool = segment["segment_type"] == pool::kind_of(size).name();
         let blocks = segment["blocks"].as_array().expect("a list");
         let would_serve = |block: &serde_json::Value| {
@@ -634,8 +634,8 @@ fn out_of_memory_in_earnest(
     }
     let needed = pool::segment_sizes(size)[1];
     prop_assert!(
-        kept + needed > MEMORY,
-        "{kept} bytes are reserved: {needed} more fit"
+        reserved + needed > MEMORY,
+        "{reserved} bytes are reserved: {needed} more fit"
     );
     Ok(())
 }

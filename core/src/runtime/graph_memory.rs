@@ -27,7 +27,7 @@ struct ShelfUse {
     /// The segments in the shelf.
     segments: usize,
     /// Whether a graph may use the memory.
-    kept: bool,
+    retained: bool,
 }
 
 /// The shelves of a device that belong to graphs, and the captures that go on there.
@@ -81,7 +81,7 @@ impl Shelves {
         }
         for (_, shelf) in std::mem::take(shelves) {
             let Some(place) = place(shelf) else { continue };
-            self.uses[place].kept = false;
+            self.uses[place].retained = false;
             if self.uses[place].segments == 0 {
                 self.spare.push(shelf);
             }
@@ -101,7 +101,7 @@ impl Shelves {
         });
         shelves.push((stream, shelf));
         if let Some(place) = place(shelf) {
-            self.uses[place].kept = true;
+            self.uses[place].retained = true;
         }
         shelf
     }
@@ -109,7 +109,7 @@ impl Shelves {
     /// Whether the memory of a shelf stays although it is free, because a graph uses it.
     #[inline]
     pub(super) fn keeps(&self, shelf: Shelf) -> bool {
-        place(shelf).is_some_and(|place| self.uses[place].kept)
+        place(shelf).is_some_and(|place| self.uses[place].retained)
     }
 
     /// A segment has been added to a shelf.
@@ -123,7 +123,7 @@ impl Shelves {
     pub(super) fn shrank(&mut self, shelf: Shelf) {
         let Some(place) = place(shelf) else { return };
         self.uses[place].segments -= 1;
-        if self.uses[place].segments == 0 && !self.uses[place].kept {
+        if self.uses[place].segments == 0 && !self.uses[place].retained {
             self.spare.push(shelf);
         }
     }

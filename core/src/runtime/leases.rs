@@ -22,7 +22,7 @@ const LIVE: u64 = 1;
 /// With a caller, and used by other streams than its own.
 const SHARED: u64 = 2;
 /// Freed by its caller, and in a magazine.
-const KEPT: u64 = 3;
+const IN_MAGAZINE: u64 = 3;
 
 /// Above the state: the generation, then the bytes asked for (0 for a block that no magazine takes), then the stream.
 const GENERATION_SHIFT: u32 = 2;
@@ -58,7 +58,7 @@ struct Lease {
 
 /// A freed block on its way into a magazine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Kept {
+pub(super) struct CachedBlock {
     pub(super) id: BlockId,
     pub(super) address: usize,
     pub(super) wanted: Wanted,
@@ -149,12 +149,12 @@ impl Leases {
 
     /// Ends a lease, if a magazine may keep the block.
     #[inline]
-    pub(super) fn keep(&self, handle: BlockHandle) -> Option<Kept> {
+    pub(super) fn keep(&self, handle: BlockHandle) -> Option<CachedBlock> {
         let (lease, word) = self.update(handle, |word| {
             let keepable = word & STATE == LIVE && word >> NBYTES_SHIFT != 0;
-            keepable.then(|| freed(word, KEPT))
+            keepable.then(|| freed(word, IN_MAGAZINE))
         })?;
-        Some(Kept {
+        Some(CachedBlock {
             id: handle.id(),
             address: lease.address.load(Ordering::Relaxed) as usize,
             wanted: Wanted(word >> NBYTES_SHIFT),
@@ -180,12 +180,12 @@ impl Leases {
     /// Gives a block from a magazine to a caller; the generation to put in its handle.
     #[inline]
     pub(super) fn grant_again(&self, id: BlockId) -> u32 {
-        self.change(id, KEPT, LIVE)
+        self.change(id, IN_MAGAZINE, LIVE)
     }
 
     /// A block has left its magazine for the allocator.
     pub(super) fn unkeep(&self, id: BlockId) {
-        self.change(id, KEPT, IDLE);
+        self.change(id, IN_MAGAZINE, IDLE);
     }
 
     /// Changes the state of a block that only this thread may change.
@@ -239,9 +239,9 @@ mod tests {
         let held = handle(generation, 5);
         assert!(leases.holds(held) && !leases.holds(handle(generation + 1, 5)));
         assert!(!leases.holds(handle(0, 6)) && !leases.holds(handle(0, 1 << 20)));
-        let kept = leases.keep(held).expect("a magazine may have it");
-        assert_eq!((kept.id, kept.address), (5, 512));
-        assert_eq!(Some(kept.wanted), Wanted::new(3, 100));
+        let cached = leases.keep(held).expect("a magazine may have it");
+        assert_eq!((cached.id, cached.address), (5, 512));
+        assert_eq!(Some(cached.wanted), Wanted::new(3, 100));
         assert!(!leases.holds(held) && !leases.end(held) && leases.keep(held).is_none());
         let again = handle(leases.grant_again(5), 5);
         assert_ne!(again, held);
@@ -272,7 +272,10 @@ mod tests {
         for _ in 0..=BlockHandle::GENERATION_MASK {
             let held = handle(leases.grant(0, 512, Wanted::new(1, 7)), 0);
             assert_ne!(last, Some(held));
-            assert_eq!(leases.keep(held).map(|kept| kept.wanted), Wanted::new(1, 7));
+            assert_eq!(
+                leases.keep(held).map(|cached| cached.wanted),
+                Wanted::new(1, 7)
+            );
             leases.unkeep(0);
             last = Some(held);
         }

@@ -6,7 +6,7 @@
 //! back first ([`Magazines::collect`]).
 
 use super::block::BlockId;
-use super::leases::{Kept, Wanted};
+use super::leases::{CachedBlock, Wanted};
 use super::sync::{AtomicU64, Mutex, Ordering, thread_number};
 
 /// Threads beyond this number share magazines.
@@ -27,7 +27,7 @@ pub(super) struct Reuses {
 #[derive(Debug, Default)]
 struct Contents {
     /// The one freed last comes last.
-    kept: Vec<Kept>,
+    cached: Vec<CachedBlock>,
     reuses: Reuses,
 }
 
@@ -49,28 +49,28 @@ impl Magazine {
 
     /// A kept block for the request, whose blocks have `size` bytes.
     #[inline]
-    pub(super) fn take(&self, wanted: Wanted, size: usize) -> Option<Kept> {
+    pub(super) fn take(&self, wanted: Wanted, size: usize) -> Option<CachedBlock> {
         if !self.is_behind() {
             return None; // nothing was put into it
         }
         let mut contents = self.contents.lock();
         let at = contents
-            .kept
+            .cached
             .iter()
-            .rposition(|kept| kept.wanted == wanted)?;
-        let kept = contents.kept.remove(at);
+            .rposition(|cached| cached.wanted == wanted)?;
+        let cached = contents.cached.remove(at);
         contents.reuses.count += 1;
         contents.reuses.bytes += size;
         contents.reuses.requested += wanted.nbytes();
-        Some(kept)
+        Some(cached)
     }
 
     /// Keeps a block. The block that has to make room for it is the device's.
     #[inline]
-    fn put(&self, kept: Kept) -> Option<Kept> {
+    fn put(&self, cached: CachedBlock) -> Option<CachedBlock> {
         let mut contents = self.contents.lock();
-        let oldest = (contents.kept.len() == ROOM).then(|| contents.kept.remove(0));
-        contents.kept.push(kept);
+        let oldest = (contents.cached.len() == ROOM).then(|| contents.cached.remove(0));
+        contents.cached.push(cached);
         self.behind.store(1, Ordering::Relaxed);
         oldest
     }
@@ -79,7 +79,10 @@ impl Magazine {
     fn collect(&self, mut settle: impl FnMut(BlockId)) -> Reuses {
         let mut contents = self.contents.lock();
         self.behind.store(0, Ordering::Relaxed);
-        contents.kept.drain(..).for_each(|kept| settle(kept.id));
+        contents
+            .cached
+            .drain(..)
+            .for_each(|cached| settle(cached.id));
         std::mem::take(&mut contents.reuses)
     }
 }
@@ -108,8 +111,8 @@ impl Magazines {
 
     /// Keeps a block in the magazine of this thread. The block that has to make room for it is the device's.
     #[inline]
-    pub(super) fn put(&self, kept: Kept) -> Option<Kept> {
-        let oldest = self.mine().put(kept);
+    pub(super) fn put(&self, cached: CachedBlock) -> Option<CachedBlock> {
+        let oldest = self.mine().put(cached);
         if self.behind.load(Ordering::Relaxed) == 0 {
             self.behind.store(1, Ordering::Release);
         }
@@ -142,9 +145,9 @@ impl Magazines {
 mod tests {
     use super::*;
 
-    fn kept(id: BlockId, nbytes: usize) -> Kept {
+    fn cached(id: BlockId, nbytes: usize) -> CachedBlock {
         let wanted = Wanted::new(0, nbytes).expect("small");
-        Kept {
+        CachedBlock {
             id,
             address: id as usize * 512,
             wanted,
@@ -155,12 +158,12 @@ mod tests {
     fn the_last_one_freed_comes_first() {
         let magazines = Magazines::new();
         for (id, nbytes) in [(1, 8), (2, 8), (3, 600)] {
-            assert_eq!(magazines.put(kept(id, nbytes)), None);
+            assert_eq!(magazines.put(cached(id, nbytes)), None);
         }
         let mine = magazines.mine();
         let wanted = Wanted::new(0, 8).expect("small");
-        assert_eq!(mine.take(wanted, 512), Some(kept(2, 8)));
-        assert_eq!(mine.take(wanted, 512), Some(kept(1, 8)));
+        assert_eq!(mine.take(wanted, 512), Some(cached(2, 8)));
+        assert_eq!(mine.take(wanted, 512), Some(cached(1, 8)));
         assert_eq!(mine.take(wanted, 512), None);
         assert_eq!(mine.take(Wanted::new(1, 600).expect("small"), 1024), None);
         let mut settled = Vec::new();
@@ -178,8 +181,8 @@ mod tests {
     fn the_oldest_makes_room() {
         let magazines = Magazines::new();
         let room = ROOM as BlockId;
-        (0..room).for_each(|id| assert_eq!(magazines.put(kept(id, 8)), None));
-        assert_eq!(magazines.put(kept(room, 8)), Some(kept(0, 8)));
+        (0..room).for_each(|id| assert_eq!(magazines.put(cached(id, 8)), None));
+        assert_eq!(magazines.put(cached(room, 8)), Some(cached(0, 8)));
         assert!(magazines.are_behind());
     }
 }

@@ -91,19 +91,19 @@ impl PinnedAllocator {
             }
         }
         let vendor = self.streams.vendor();
-        let mut asked = Instant::now();
+        let mut began = Instant::now();
         let data = match vendor.pinned_alloc(size) {
             Ok(data) => data,
             Err(error) if error.kind() == crate::ErrorKind::OutOfMemory => {
                 drop(state);
                 self.empty_cache();
                 state = self.state.lock();
-                asked = Instant::now();
+                began = Instant::now();
                 vendor.pinned_alloc(size)?
             }
             Err(error) => return Err(error),
         };
-        state.tallies.pinned(size, asked.elapsed());
+        state.tallies.pinned(size, began.elapsed());
         state.tallies.handed_out(size);
         let address = data.as_ptr() as usize;
         self.ranges.insert(address, size, address);
@@ -178,11 +178,11 @@ impl PinnedAllocator {
             };
             self.ranges.remove(address);
             if let Some(data) = NonNull::new(address as *mut u8) {
-                let asked = Instant::now();
+                let began = Instant::now();
                 // SAFETY: the block came from `pinned_alloc`, is free, and every stream recorded on
                 // it has passed.
                 unsafe { self.streams.vendor().pinned_free(data, block.size) };
-                tallies.unpinned(block.size, asked.elapsed());
+                tallies.unpinned(block.size, began.elapsed());
             }
         }
     }

@@ -18,7 +18,7 @@ pub(super) const MAX_STREAMS: usize = 1 + 2 * PER_PRIORITY;
 struct DeviceStreams {
     slots: [OnceLock<Arc<dyn Stream>>; MAX_STREAMS],
     /// The number of streams asked for so far: of normal and of high priority.
-    asked: [AtomicUsize; 2],
+    requests: [AtomicUsize; 2],
 }
 
 /// The streams of every device of a vendor.
@@ -33,7 +33,7 @@ impl Streams {
         let devices = (0..vendor.device_count())
             .map(|_| DeviceStreams {
                 slots: [const { OnceLock::new() }; MAX_STREAMS],
-                asked: [const { AtomicUsize::new(0) }; 2],
+                requests: [const { AtomicUsize::new(0) }; 2],
             })
             .collect();
         Self { vendor, devices }
@@ -48,7 +48,7 @@ impl Streams {
     pub fn create(&self, device: usize, priority: i32) -> Result<u64> {
         let streams = self.device(device)?;
         let high = usize::from(priority < 0);
-        let turn = streams.asked[high].fetch_add(1, Ordering::Relaxed) % PER_PRIORITY;
+        let turn = streams.requests[high].fetch_add(1, Ordering::Relaxed) % PER_PRIORITY;
         let id = 1 + high * PER_PRIORITY + turn;
         if streams.slots[id].get().is_none() {
             let stream = self.vendor.stream(device, -i32::from(priority < 0))?;

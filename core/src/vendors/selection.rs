@@ -443,17 +443,17 @@ mod tests {
         assert_eq!(chosen("better").expect("better"), "better");
         assert_eq!(chosen("host").expect("host"), "host");
         // A name counts for more.
-        let asked = preferring("host").select(Some("better"), &settings);
-        assert_eq!(asked.expect("better").name(), "better");
+        let chosen = preferring("host").select(Some("better"), &settings);
+        assert_eq!(chosen.expect("better").name(), "better");
         // What cannot be used is passed over.
         let best = preferring("better").select(None, &Settings::default());
         assert_eq!(best.expect("host").name(), "host");
         assert!(crate::vendors::prefer("no name").is_err());
         // What the machine shows does not matter where the framework says so.
-        let absent = kept(Told {
+        let absent = leaked(Listed {
             absent: true,
             trial: Some(Ok(1)),
-            ..told("absent", "/absent", 1)
+            ..listed("absent", "/absent", 1)
         });
         let entries = [&BUILT_IN[..], &[absent]].concat();
         let preferred = Catalogue::new(entries, Some("absent")).select(None, &settings);
@@ -463,10 +463,10 @@ mod tests {
     #[test]
     fn a_report_says_why() {
         let mut settings = Settings::default();
-        let said = |name, settings: &Settings| said(&all(&[]), name, settings);
+        let lines = |name, settings: &Settings| lines(&all(&[]), name, settings);
         let best = "the best vendor available here";
         assert_eq!(
-            said(None, &settings),
+            lines(None, &settings),
             [
                 "better false: its driver is not installed".to_owned(),
                 format!("host true: {best}"),
@@ -474,28 +474,28 @@ mod tests {
         );
         settings.host.seed = Some(1);
         assert_eq!(
-            said(None, &settings),
+            lines(None, &settings),
             [
                 format!("better true: {best}"),
                 "host false: better is preferred; FLAGOS_VENDOR=host takes it".to_owned(),
             ]
         );
         assert_eq!(
-            said(Some("host"), &settings),
+            lines(Some("host"), &settings),
             [
                 "better false: FLAGOS_VENDOR asks for host",
                 "host true: FLAGOS_VENDOR asks for it",
             ]
         );
         assert_eq!(
-            said(Some("best"), &settings),
+            lines(Some("best"), &settings),
             [
                 "better true: FLAGOS_VENDOR asks for it",
                 "host false: FLAGOS_VENDOR asks for better",
             ]
         );
         assert_eq!(
-            said(Some("metax"), &settings),
+            lines(Some("metax"), &settings),
             [
                 "better false: `metax` is asked for",
                 "host false: `metax` is asked for",
@@ -505,7 +505,7 @@ mod tests {
 
     /// A vendor of a manifest, as far as its selection goes.
     #[derive(Debug, Default)]
-    struct Told {
+    struct Listed {
         name: &'static str,
         aliases: Vec<String>,
         origin: &'static str,
@@ -515,7 +515,7 @@ mod tests {
         trial: Option<std::result::Result<usize, String>>,
     }
 
-    impl VendorEntry for Told {
+    impl VendorEntry for Listed {
         fn name(&'static self) -> &'static str {
             self.name
         }
@@ -558,24 +558,24 @@ mod tests {
         }
     }
 
-    fn told(name: &'static str, origin: &'static str, rank: i32) -> Told {
-        Told {
+    fn listed(name: &'static str, origin: &'static str, rank: i32) -> Listed {
+        Listed {
             name,
             origin,
             rank,
-            ..Told::default()
+            ..Listed::default()
         }
     }
 
-    fn kept(told: Told) -> Entry {
-        Box::leak(Box::new(told))
+    fn leaked(listed: Listed) -> Entry {
+        Box::leak(Box::new(listed))
     }
 
     fn all(others: &[Entry]) -> Catalogue {
         Catalogue::new([&BUILT_IN[..], others].concat(), None)
     }
 
-    fn said(catalogue: &Catalogue, name: Option<&str>, settings: &Settings) -> Vec<String> {
+    fn lines(catalogue: &Catalogue, name: Option<&str>, settings: &Settings) -> Vec<String> {
         let reports = catalogue.report(name, settings);
         let line =
             |report: VendorReport| format!("{} {}: {}", report.name, report.chosen, report.reason);
@@ -585,19 +585,19 @@ mod tests {
     #[test]
     fn what_is_not_asked_for_is_tried_by_rank_and_skipped_when_it_fails() {
         let settings = Settings::default();
-        let absent = kept(Told {
+        let absent = leaked(Listed {
             absent: true,
-            ..told("absent", "/absent", 90)
+            ..listed("absent", "/absent", 90)
         });
-        let broken = kept(Told {
+        let broken = leaked(Listed {
             trial: Some(Err("no driver".into())),
-            ..told("broken", "/broken", 80)
+            ..listed("broken", "/broken", 80)
         });
-        let chip = kept(Told {
+        let chip = leaked(Listed {
             trial: Some(Ok(2)),
-            ..told("chip", "/chip", 70)
+            ..listed("chip", "/chip", 70)
         });
-        let later = kept(told("later", "/later", 60));
+        let later = leaked(listed("later", "/later", 60));
         let catalogue = all(&[later, chip, broken, absent]);
 
         let before = [
@@ -608,7 +608,7 @@ mod tests {
             "better false: its driver is not installed",
             "host false: broken is tried first",
         ];
-        assert_eq!(said(&catalogue, None, &settings), before);
+        assert_eq!(lines(&catalogue, None, &settings), before);
         assert_eq!(
             catalogue.select(None, &settings).expect("chip").name(),
             "chip"
@@ -621,7 +621,7 @@ mod tests {
             "better false: its driver is not installed",
             "host false: chip is preferred; FLAGOS_VENDOR=host takes it",
         ];
-        assert_eq!(said(&catalogue, None, &settings), after);
+        assert_eq!(lines(&catalogue, None, &settings), after);
         let devices: Vec<_> = catalogue
             .report(None, &settings)
             .iter()
@@ -633,13 +633,13 @@ mod tests {
     #[test]
     fn a_vendor_that_is_asked_for_is_tried_whatever_the_machine_shows() {
         let settings = Settings::default();
-        let absent = kept(Told {
+        let absent = leaked(Listed {
             absent: true,
             trial: Some(Ok(1)),
-            ..told("absent", "/absent", 90)
+            ..listed("absent", "/absent", 90)
         });
         let catalogue = all(&[absent]);
-        let line = |catalogue: &Catalogue| said(catalogue, Some("absent"), &settings)[0].clone();
+        let line = |catalogue: &Catalogue| lines(catalogue, Some("absent"), &settings)[0].clone();
         assert_eq!(
             line(&catalogue),
             "absent true: FLAGOS_VENDOR asks for it; its library is tried at the first use of a device"
@@ -665,12 +665,12 @@ mod tests {
     fn a_name_that_two_manifests_give_is_an_error_for_that_name_alone() {
         let settings = Settings::default();
         let (first, second) = (
-            kept(told("chip", "/a.toml", 70)),
-            kept(told("chip", "/b.toml", 90)),
+            leaked(listed("chip", "/a.toml", 70)),
+            leaked(listed("chip", "/b.toml", 90)),
         );
-        let other = kept(Told {
+        let other = leaked(Listed {
             trial: Some(Ok(1)),
-            ..told("other", "/c.toml", 60)
+            ..listed("other", "/c.toml", 60)
         });
         let catalogue = all(&[first, second, other]);
         let error = catalogue
@@ -698,19 +698,19 @@ mod tests {
     fn names_of_built_in_vendors_are_theirs() {
         let mut settings = Settings::default();
         settings.host.seed = Some(1);
-        let same = kept(told("better", "/a.toml", 70));
-        let alias = kept(Told {
+        let same = leaked(listed("better", "/a.toml", 70));
+        let alias = leaked(Listed {
             aliases: vec!["best".into()],
-            ..told("other", "/b.toml", 70)
+            ..listed("other", "/b.toml", 70)
         });
         let catalogue = all(&[same, alias]);
-        let said = said(&catalogue, None, &settings);
+        let lines = lines(&catalogue, None, &settings);
         assert_eq!(
-            said[0],
+            lines[0],
             "better false: `better` is a name of the built-in vendor `better`: choose another one"
         );
         assert_eq!(
-            said[1],
+            lines[1],
             "other false: `best` is a name of the built-in vendor `better`: choose another one"
         );
         for name in ["better", "best"] {
@@ -731,10 +731,10 @@ mod tests {
     fn an_alias_that_two_vendors_have_is_an_error() {
         let settings = Settings::default();
         let npu = |name, origin| {
-            kept(Told {
+            leaked(Listed {
                 aliases: vec!["npu".into()],
                 trial: Some(Ok(1)),
-                ..told(name, origin, 70)
+                ..listed(name, origin, 70)
             })
         };
         let catalogue = all(&[npu("one", "/one.toml"), npu("two", "/two.toml")]);
@@ -754,9 +754,9 @@ mod tests {
             "two"
         );
         // A name comes before an alias.
-        let named = kept(Told {
+        let named = leaked(Listed {
             trial: Some(Ok(1)),
-            ..told("npu", "/npu.toml", 1)
+            ..listed("npu", "/npu.toml", 1)
         });
         let catalogue = all(&[npu("one", "/one.toml"), named]);
         assert_eq!(

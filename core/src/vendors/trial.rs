@@ -15,9 +15,10 @@ const REFUSED: u8 = 2;
 
 /// What `work` counts when it is run in a child, or the reason why it cannot: see [`tell`].
 pub fn run(limit: Duration, work: impl FnOnce() -> Result<usize, String>) -> Result<usize, String> {
-    let told = tell(limit, || work().map(|count| count.to_string()))?;
-    told.parse()
-        .map_err(|_| format!("its probe answered `{told}`, which is no number"))
+    let answer = tell(limit, || work().map(|count| count.to_string()))?;
+    answer
+        .parse()
+        .map_err(|_| format!("its probe answered `{answer}`, which is no number"))
 }
 
 /// What `work` tells when it is run in a child: a text, or a reason. Fails with the way in which the child ended, or
@@ -134,14 +135,14 @@ fn fill(pipe: &mut File, buffer: &mut [u8], deadline: Instant) -> Result<(), Mis
     let mut filled = 0;
     while filled < buffer.len() {
         let left = deadline.saturating_duration_since(Instant::now());
-        let mut asked = libc::pollfd {
+        let mut poll = libc::pollfd {
             fd: pipe.as_raw_fd(),
             events: libc::POLLIN,
             revents: 0,
         };
         let milliseconds = i32::try_from(left.as_millis()).unwrap_or(i32::MAX);
         // SAFETY: one valid entry.
-        match unsafe { libc::poll(&mut asked, 1, milliseconds) } {
+        match unsafe { libc::poll(&mut poll, 1, milliseconds) } {
             0 => return Err(Missing::Late),
             -1 => retry(io::Error::last_os_error())?,
             _ => match pipe.read(&mut buffer[filled..]) {
@@ -242,11 +243,11 @@ mod tests {
     #[test]
     fn what_work_does_stays_in_the_child() {
         let mut touched = 1;
-        let told = run(LONG, || {
+        let answer = run(LONG, || {
             touched = 2;
             Ok(touched)
         });
-        assert_eq!((told, touched), (Ok(2), 1));
+        assert_eq!((answer, touched), (Ok(2), 1));
     }
 
     #[test]
@@ -257,33 +258,33 @@ mod tests {
             (libc::SIGKILL, "SIGKILL"),
             (libc::SIGUSR1, "signal 10"),
         ] {
-            let told = reason(LONG, || {
+            let answer = reason(LONG, || {
                 // SAFETY: ends the child.
                 unsafe { libc::raise(signal) };
                 Ok(1)
             });
-            assert_eq!(told, format!("ended by {name} in its probe"));
+            assert_eq!(answer, format!("ended by {name} in its probe"));
         }
-        let told = reason(LONG, || {
+        let answer = reason(LONG, || {
             // SAFETY: never read: the child ends here.
             Ok(unsafe { std::ptr::read_volatile(std::ptr::dangling::<usize>()) })
         });
-        assert_eq!(told, "ended by SIGSEGV in its probe");
+        assert_eq!(answer, "ended by SIGSEGV in its probe");
     }
 
     #[test]
     fn an_end_without_a_crash_is_told_too() {
         // SAFETY: ends the child.
-        let told = reason(LONG, || unsafe { libc::_exit(7) });
-        assert_eq!(told, "ended its process with status 7 in its probe");
-        let told = reason(LONG, || panic!("deliberately"));
-        assert!(told.starts_with("its probe panicked"), "{told}");
+        let answer = reason(LONG, || unsafe { libc::_exit(7) });
+        assert_eq!(answer, "ended its process with status 7 in its probe");
+        let answer = reason(LONG, || panic!("deliberately"));
+        assert!(answer.starts_with("its probe panicked"), "{answer}");
     }
 
     #[test]
     fn what_work_prints_is_no_output_of_the_program() {
         let output = tempfile::tempfile().expect("a file");
-        let told = run(LONG, || {
+        let answer = run(LONG, || {
             // SAFETY: of this child alone.
             unsafe { libc::dup2(output.as_raw_fd(), libc::STDOUT_FILENO) };
             run(LONG, || {
@@ -293,25 +294,25 @@ mod tests {
                 usize::try_from(written).map_err(|_| "it cannot print".into())
             })
         });
-        assert_eq!(told, Ok(19));
+        assert_eq!(answer, Ok(19));
         assert_eq!(output.metadata().expect("a file").len(), 0);
     }
 
     #[test]
     fn an_endless_wait_is_ended() {
         let begun = Instant::now();
-        let told = reason(Duration::from_millis(200), || {
+        let answer = reason(Duration::from_millis(200), || {
             loop {
                 std::thread::sleep(LONG);
             }
         });
-        assert_eq!(told, "no answer within 0.2 s in its probe");
+        assert_eq!(answer, "no answer within 0.2 s in its probe");
         assert!(begun.elapsed() < Duration::from_secs(20));
     }
 
     #[test]
     fn a_process_that_ignores_its_children_gets_answers_too() {
-        let told = run(LONG, || {
+        let answer = run(LONG, || {
             // SAFETY: of the child alone.
             unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
             // SAFETY: ends the grandchild.
@@ -322,6 +323,6 @@ mod tests {
                 _ => Err(lost),
             }
         });
-        assert_eq!(told, Ok(5));
+        assert_eq!(answer, Ok(5));
     }
 }

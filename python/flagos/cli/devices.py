@@ -45,8 +45,8 @@ def devices(options: argparse.Namespace) -> int:
 
     found, vendors = _core.devices(), _core.vendors()
     if options.json:
-        told = [framework._asdict() for framework in _frameworks()]
-        print_json({"devices": found, "vendors": vendors, "frameworks": told})
+        as_json = [framework._asdict() for framework in _frameworks()]
+        print_json({"devices": found, "vendors": vendors, "frameworks": as_json})
         return 0
     print_table(
         ("device", "vendor", "name", "memory", "cores"),

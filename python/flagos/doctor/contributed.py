@@ -14,7 +14,7 @@ from flagos.messages import described
 
 def checks(timeout: float) -> Iterator[Check]:
     """The checks of every installed adapter. ``timeout`` (seconds) is for each process they start."""
-    yield from asked_for_in_vain()
+    yield from requested_in_vain()
     for contribution in contributions(CHECKS):
         yield from _guarded(contribution, timeout)
 
@@ -29,7 +29,7 @@ def canaries(timeout: float, found: Mapping[str, Check]) -> Iterator[Check]:
             yield from _guarded(contribution, timeout, found)
 
 
-def asked_for_in_vain() -> Iterator[Check]:
+def requested_in_vain() -> Iterator[Check]:
     """A failure for each variable of the environment that needs a published adapter not installed."""
     for adapter in published():
         for variable, value in adapter.variables.items():

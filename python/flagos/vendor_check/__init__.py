@@ -110,14 +110,14 @@ def _taken(target: Target, outcome: Outcome) -> Iterator[Finding]:
     """The findings of the steps that one process makes, one after the other until one fails."""
     failed: Finding | None = None
     for step in (*TAKING, *OPENING):
-        told = outcome.report(step.name)
+        report = outcome.report(step.name)
         reason = target.lacks(step)
         if reason is not None:
             yield Finding(step, Status.SKIP, reason)
         elif failed is not None:
             yield _not_reached(step, failed)
-        elif told is not None and (step != OPENING[-1] or _is_whole(outcome)):
-            yield Finding(step, Status.PASS, told["detail"])
+        elif report is not None and (step != OPENING[-1] or _is_whole(outcome)):
+            yield Finding(step, Status.PASS, report["detail"])
         else:
             failed = _failure(step, target, "take", outcome)
             yield failed
@@ -153,19 +153,19 @@ def _failure(step: Step, target: Target, part: str, outcome: Outcome) -> Finding
 
 def _check(step: Step, target: Target, timeout: float) -> Finding:
     outcome = _run("check", target, step.name, timeout=timeout)
-    told = outcome.report("finding")
-    if told is None or not _is_whole(outcome):
+    report = outcome.report("finding")
+    if report is None or not _is_whole(outcome):
         return _failure(step, target, "check", outcome)
-    if told["text"] is None:
+    if report["text"] is None:
         return Finding(step, Status.PASS, step.proves)
     fix = f"it has to be true that {step.proves}: see {', '.join(step.functions)}"
-    return Finding(step, Status.FAIL, told["text"], fix)
+    return Finding(step, Status.FAIL, report["text"], fix)
 
 
 def _declared(outcome: Outcome) -> dict[str, str]:
     """What the library that was taken declares: each name with its grade."""
-    told = outcome.report("declared")
-    return {} if told is None else told["names"]
+    report = outcome.report("declared")
+    return {} if report is None else report["names"]
 
 
 def _declarations(
@@ -190,18 +190,16 @@ def _declarations(
 
 def _operators(step: Step, target: Target, timeout: float) -> Finding:
     outcome = _run("operators", target, timeout=timeout)
-    known, told = outcome.report("known"), outcome.report("operators")
+    known, report = outcome.report("known"), outcome.report("operators")
     if known is None or not known["count"]:
         # The reasons are not the vendor's: its library was not loaded yet.
         missing = known["missing"] if known else {"the adapters": outcome.failure}
         reasons = "; ".join(f"{name}: {reason}" for name, reason in missing.items())
         return Finding(step, Status.SKIP, f"the operators of torch are not known here: {reasons}")
-    if told is None or not _is_whole(outcome):
+    if report is None or not _is_whole(outcome):
         return _failure(step, target, "operators", outcome)
-    if told["found"] is None:
+    if report["found"] is None:
         return Finding(step, Status.SKIP, "the library has no kernels")
-    names = ", ".join(told["found"]) or "none"
-    detail = (
-        f"kernels for {len(told['found'])} of the {known['count']:,} operators known here: {names}"
-    )
+    names = ", ".join(report["found"]) or "none"
+    detail = f"kernels for {len(report['found'])} of the {known['count']:,} operators known here: {names}"
     return Finding(step, Status.PASS, detail)

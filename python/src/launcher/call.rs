@@ -207,8 +207,8 @@ unsafe fn attempt(
     // The original path launches again, and raises Triton's own error.
     launched.map_err(|_| Reason::Refused)?;
     if let Some(recorder) = recorder::current(py) {
-        let told = plan.record(py, &recorder, grid, stream, arguments.values);
-        told.map_err(Stop::Raised)?;
+        let recorded = plan.record(py, &recorder, grid, stream, arguments.values);
+        recorded.map_err(Stop::Raised)?;
     }
     Ok(plan.result.clone_ref(py))
 }
@@ -261,11 +261,11 @@ fn bind(
         let names = (0..arguments.named()).map(name).collect::<Vec<_>>();
         (Bound::from_borrowed_ptr(py, function), names)
     };
-    let told = PyTuple::new(py, names.iter().map(|name| name.bind(py)))?;
+    let names_tuple = PyTuple::new(py, names.iter().map(|name| name.bind(py)))?;
     let roles = by
         .bind
         .bind(py)
-        .call1((function, arguments.positional, told))?;
+        .call1((function, arguments.positional, names_tuple))?;
     let roles = roles.extract::<Option<Vec<String>>>()?;
     let roles = roles.and_then(|roles| {
         let parsed = roles.iter().map(|role| Role::parse(role));

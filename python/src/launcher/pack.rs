@@ -147,17 +147,17 @@ fn half(number: f64) -> Option<u16> {
     if dropped > 53 {
         return Some(sign);
     }
-    let kept = significand >> dropped;
+    let rounded = significand >> dropped;
     let rest = significand & ((1_u64 << dropped) - 1);
     let tie = 1_u64 << (dropped - 1);
-    let up = rest > tie || (rest == tie && kept & 1 == 1);
-    let kept = kept + u64::from(up);
+    let up = rest > tie || (rest == tie && rounded & 1 == 1);
+    let rounded = rounded + u64::from(up);
     // A carry out of the fraction correctly raises the exponent.
     let biased = if exponent < -14 {
         0
     } else {
         (exponent + 14) as u64
     };
-    let magnitude = (biased << 10) + kept;
+    let magnitude = (biased << 10) + rounded;
     (magnitude < 0x7c00).then_some(sign | magnitude as u16)
 }

@@ -149,7 +149,7 @@ pub(super) unsafe fn take_over(
     let name = name_of(py, op)?;
     let plan = current(py)?;
     let entry = plan.find(&name).into_python(py)?;
-    let mut reason = told(py, &declined.impl_id, &refusal)?;
+    let mut reason = refusal_text(py, &declined.impl_id, &refusal)?;
     let mut reasons = reason.clone();
     for successor in entry.successors(&declined.impl_id) {
         let Some(target) = function(py, entry, successor)? else {
@@ -181,7 +181,7 @@ pub(super) unsafe fn take_over(
                 return Ok(result.unbind());
             }
             Err(again) if crate::errors::is_unsupported(py, &again) => {
-                reason = told(py, &successor.impl_id, &again)?;
+                reason = refusal_text(py, &successor.impl_id, &again)?;
                 reasons = format!("{reasons}; {reason}");
             }
             Err(error) => return Err(after(py, error, &refusal)),
@@ -193,7 +193,7 @@ pub(super) unsafe fn take_over(
     Err(error)
 }
 
-fn told(py: Python<'_>, impl_id: &str, refusal: &PyErr) -> PyResult<String> {
+fn refusal_text(py: Python<'_>, impl_id: &str, refusal: &PyErr) -> PyResult<String> {
     let refusal = refusal.value(py).str()?;
     Ok(format!("{impl_id} declined: {}", refusal.to_str()?))
 }

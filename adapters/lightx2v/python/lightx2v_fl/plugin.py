@@ -38,13 +38,13 @@ def activate() -> None:
 
     Raises RuntimeError if ``PLATFORM`` names another platform, or if LightX2V runs on another device.
     """
-    asked = os.environ.get("PLATFORM", PLATFORM)
+    requested = os.environ.get("PLATFORM", PLATFORM)
     variables: Any = sys.modules.get("lightx2v_platform.base.global_var")
     chosen = getattr(variables, "AI_DEVICE", None)
     if chosen is None:
-        if asked != PLATFORM:
+        if requested != PLATFORM:
             raise RuntimeError(
-                f"PLATFORM={asked} is set: unset it, or set PLATFORM={PLATFORM}, for flagos to serve LightX2V"
+                f"PLATFORM={requested} is set: unset it, or set PLATFORM={PLATFORM}, for flagos to serve LightX2V"
             )
         register()
         os.environ["PLATFORM"] = PLATFORM

@@ -79,7 +79,7 @@ def test_a_call_that_does_not_end_is_kept_before_it_begins(
 def test_nothing_more_is_run_where_native_kernels_fail(bisect: Bisect) -> None:
     told = bisect(status=1, PLANTED=FEW, EXPECTED="0")
     assert (told["verdict"], told["runs"]) == ("native fails", 1)
-    assert "no route is to blame" in told["said"]
+    assert "no route is to blame" in told["message"]
 
 
 def test_an_outcome_that_varies_is_noticed(bisect: Bisect) -> None:
@@ -99,7 +99,7 @@ def test_native_runs_that_differ_are_noticed(bisect: Bisect) -> None:
     )
     told = bisect("--compare", "native", status=1, program=[sys.executable, str(script)])
     assert (told["verdict"], told["runs"]) == ("not reproducible", 2)
-    assert "two runs with every operator routed to native differ" in told["said"]
+    assert "two runs with every operator routed to native differ" in told["message"]
 
 
 def test_seeds_are_fixed(bisect: Bisect) -> None:
@@ -267,6 +267,6 @@ def test_operators_that_draw_random_numbers_stay_native(bisect: Bisect) -> None:
     program = [sys.executable, str(script)]
     told = bisect("--compare", "native", status=1, program=program)
     assert told["verdict"] == "not searched"
-    assert "normal_" in told["said"]
+    assert "normal_" in told["message"]
     told = bisect("--compare", "native", "--random", status=0, program=program)
     assert operators(told) == [["normal_"]]

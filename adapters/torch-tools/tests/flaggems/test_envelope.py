@@ -190,7 +190,7 @@ def test_conditions_hold_for_interpreted_kernels(limited: Any) -> None:
     function, x = implementations.function("exp"), torch.linspace(-1, 1, 6).reshape(2, 3)
     kinds = {"nonempty": x[:0], "dimensioned": x.sum(), "contiguous": x.t(), "": x}
     told: list[envelope.Holding] = []
-    function.told = told.append
+    function.on_call = told.append
     try:
         for only in ("nonempty", "dimensioned", "contiguous"):
             limited("exp", only)
@@ -200,7 +200,7 @@ def test_conditions_hold_for_interpreted_kernels(limited: Any) -> None:
                     torch.testing.assert_close(on("flagos", argument).exp().cpu(), argument.exp())
                 assert len(told) == (breaks != only), (only, breaks)
     finally:
-        function.told = None
+        function.on_call = None
 
 
 def test_what_holds_for_a_call() -> None:

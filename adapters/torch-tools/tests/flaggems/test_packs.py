@@ -439,7 +439,7 @@ def test_calls_and_their_signatures_are_counted(pack: Path, served_by: Any) -> N
     served_by("neg", sevens)
     made, read = made_of(NEG, STRIDED), pack_file.read(pack)
     contents = pack_file.Contents(read.header, calls={"neg": made.calls["neg"]})
-    told = packs_command._told(pack, "", made, contents, 1)
+    told = packs_command._summary(pack, "", made, contents, 1)
     assert (told["calls"], told["signatures"]) == (2, 4)
 
 

@@ -27,7 +27,7 @@ def test_speed_is_measured_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
         1,
         lambda name, row: told.append(f"{name} {row.shape}"),
         known={"exp": {"tiny": 1.0, "small": 1.0}},
-        kept=lambda found: kept.append(set(found)),
+        on_progress=lambda found: kept.append(set(found)),
         classes=classes,
     )
     assert told[0].startswith("neg "), "what is STRICT comes first"

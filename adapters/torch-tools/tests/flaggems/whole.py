@@ -123,7 +123,7 @@ def kernels_that_crash_and_hang() -> None:
         mock.patch.object(verify_run, "_ALONE_SECONDS", 6.0),
         mock.patch.object(verify_run, "_KEEP_EVERY", 0.0),
     ):
-        verdicts = run(told, known=known, kept=lambda made: kept.append(dict(made)))
+        verdicts = run(told, known=known, on_progress=lambda made: kept.append(dict(made)))
     assert set(verdicts) == set(implementations.registered()), "every overload has a verdict"
     for name, why in (
         ("neg", "SIGSEGV in FlagGems' run of neg (function) float32, sample 0"),
@@ -182,7 +182,7 @@ def what_the_native_kernel_loses_is_left_out() -> None:
         def kept(made: dict[str, Any]) -> None:
             seen.append(any("again" in entry for entry in made.values()))
 
-        before = run([], stop=lambda: any(seen), kept=kept)
+        before = run([], stop=lambda: any(seen), on_progress=kept)
         assert any(entries.is_cut(before[name]) for name in ("exp", "neg")), before
         after = run([], known=before)
     assert after["exp"]["verdict"] == STRICT and after["exp"]["left_out"] == ["sample 0"]

@@ -34,10 +34,10 @@ def _autoload() -> None:
     except BaseException as error:
         _give_up(error)
     else:
-        _alias_cuda_if_asked()
+        _alias_cuda_if_requested()
         from torch_fl import tools
 
-        for tool in tools.asked():
+        for tool in tools.requested():
             tool.program_begins()
     finally:
         if not _complete:
@@ -52,19 +52,19 @@ def _register_or_wait() -> None:
 
     from torch_fl import tools, waiting
 
-    for tool in tools.asked():
+    for tool in tools.requested():
         tool.torch_imported()
-    if waiting.is_asked():
+    if waiting.is_requested():
         _register.register()
     else:
         waiting.install(_ask, _device_module)
 
 
-def _alias_cuda_if_asked() -> None:
+def _alias_cuda_if_requested() -> None:
     """Where the environment asks for the alias and it cannot be had, `import torch` fails with the reason."""
     from torch_fl import cuda_names
 
-    if cuda_names.asked():
+    if cuda_names.is_requested():
         cuda_names.alias_cuda()
 
 
@@ -85,11 +85,11 @@ def _give_up(error: BaseException) -> None:
     except Exception:
         reason = type(error).__name__  # its text itself raises
     _unavailable.install(reason)
-    told = f"the flagos device was not registered. {reason}"
+    message = f"the flagos device was not registered. {reason}"
     try:
-        warnings.warn(told, RuntimeWarning, stacklevel=3)
+        warnings.warn(message, RuntimeWarning, stacklevel=3)
     except Warning:  # warnings are errors in this process, but torch's import must succeed
-        print(f"RuntimeWarning: {told}", file=sys.stderr)
+        print(f"RuntimeWarning: {message}", file=sys.stderr)
 
 
 def _is_importing(name: str) -> bool:
@@ -105,7 +105,7 @@ if not _is_importing("torch"):
     from torch_fl import _register
 
     _register.register()
-    _alias_cuda_if_asked()
+    _alias_cuda_if_requested()
 
     from flagos.routing import route
     from torch_fl._version import __version__

@@ -111,7 +111,7 @@ def _register_kernels() -> None:
         _core.leave_to_framework(torch._C._dispatch_get_all_op_names())
     native()  # raises for a vendor that this torch cannot reach
     _C.register(_core.api_capsule())
-    for tool in tools.asked():
+    for tool in tools.requested():
         tool.kernels_registered()
     routing.declare_native_implementations()
     policy = presence.policy()
@@ -122,7 +122,7 @@ def _register_kernels() -> None:
         implementations.register()
         if policy == presence.ON_USE:
             implementations.verify_on_use(f"{presence.POLICY}={policy}")
-    for tool in tools.asked():
+    for tool in tools.requested():
         tool.implementations_registered()
 
 

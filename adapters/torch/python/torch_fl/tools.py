@@ -36,26 +36,26 @@ class Tool(Protocol):
         """Called last in torch's import. The device may still wait until the program asks for it."""
 
 
-_asked: list[Tool] | None = None
+_requested: list[Tool] | None = None
 
 
-def asked() -> list[Tool]:
+def requested() -> list[Tool]:
     """Return the tools that this process's variables ask for.
 
     Raises MissingToolsError, which names the variable and the wheel.
     """
-    global _asked
-    if _asked is None:
+    global _requested
+    if _requested is None:
         set_here = {
             name: f"{variable}={os.environ[variable]}"
             for name, variable in VARIABLES.items()
             if os.environ.get(variable)
         }
-        _asked = [load(name, told)() for name, told in set_here.items()]
-    return _asked
+        _requested = [load(name, source)() for name, source in set_here.items()]
+    return _requested
 
 
-def load(name: str, asked_by: str) -> Any:
+def load(name: str, requested_by: str) -> Any:
     """Import what the wheel contributes by that name. Raises MissingToolsError, which says what asked for it."""
     from flagos.adapters import contributions  # most programs need none
 
@@ -63,5 +63,5 @@ def load(name: str, asked_by: str) -> Any:
         if contribution.name == name:
             return contribution.load()
     raise MissingToolsError(
-        f"{asked_by} needs {WHEEL}, which is not installed: pip install {WHEEL}"
+        f"{requested_by} needs {WHEEL}, which is not installed: pip install {WHEEL}"
     )

@@ -42,7 +42,7 @@ _TAKE_ACCELERATES_CHOICE = ("accelerate", "transformers.training_args")
 _AFTER_TORCHS_OWN = 100  # torch's packages have priorities from 10 to 26
 
 
-def is_asked() -> bool:
+def is_requested() -> bool:
     """Whether to register the device at once: the environment says so, or the device has no other name in torch."""
     if any(os.environ.get(name) == value for name, value in _ASKING.items()):
         return True

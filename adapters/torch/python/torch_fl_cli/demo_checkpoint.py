@@ -57,13 +57,13 @@ class Checkpoint:
                 str(self._folder), local_files_only=True, trust_remote_code=False, **settings
             )
         except Exception as error:  # transformers and safetensors raise errors of many types
-            said = str(error).strip().splitlines() or [type(error).__name__]
-            raise DemoError(f"the {what} of {self._folder} cannot be loaded: {said[0]}") from error
+            lines = str(error).strip().splitlines() or [type(error).__name__]
+            raise DemoError(f"the {what} of {self._folder} cannot be loaded: {lines[0]}") from error
 
     def _load_model(self) -> Any:
-        model, told = self._load("AutoModelForCausalLM", "model", output_loading_info=True)
+        model, loading = self._load("AutoModelForCausalLM", "model", output_loading_info=True)
         # transformers makes random weights for those that a file lacks, and goes on.
-        if missing := sorted(told["missing_keys"]):
+        if missing := sorted(loading["missing_keys"]):
             raise DemoError(
                 f"{self._folder} is no whole checkpoint: {len(missing)} weights are missing, such as {missing[0]}"
             )

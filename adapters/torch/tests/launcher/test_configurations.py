@@ -77,7 +77,7 @@ def test_nothing_is_measured(gems: Any, measured: list[Any]) -> None:
     gems.bmm(*products(96))
     assert configurations.statistics() == after, "once for a key"
     assert config in [configurations.plain(one) for one in tuner.configs]
-    assert "in the configuration that was verified" in configurations.told()
+    assert "in the configuration that was verified" in configurations.description()
 
 
 def test_it_is_the_configuration_that_verification_runs(gems: Any, measured: list[Any]) -> None:
@@ -98,7 +98,7 @@ def test_flaggems_measures_where_it_is_asked_to(
     gems.bmm(*products(224))
     assert len(measured) > 1
     assert configurations.statistics().tuned == before.tuned + 1
-    assert "tuned at first use" in configurations.told()
+    assert "tuned at first use" in configurations.description()
     monkeypatch.delenv(configurations.VARIABLE)
     count = len(measured)
     with configurations.tuning():

@@ -19,7 +19,7 @@ REFUSAL = "vllm_flagos.refusal.Refusal"
 
 def platform_class() -> str | None:
     """The class that vLLM shall take as its platform; None if flagos is not asked for and another one is there."""
-    if not _asked() and _another() is not None:
+    if not _is_requested() and _another() is not None:
         return None
     return PLATFORM if problem() is None else REFUSAL
 
@@ -34,7 +34,7 @@ def require() -> None:
         )
 
 
-def _asked() -> bool:
+def _is_requested() -> bool:
     plugins = os.environ.get("VLLM_PLUGINS")
     return plugins is not None and NAME in (name.strip() for name in plugins.split(","))
 
@@ -47,9 +47,9 @@ def _another() -> str | None:
     for entry in entry_points(group="vllm.platform_plugins"):
         if entry.name != NAME:
             candidates[entry.name] = lambda entry=entry: entry.load()()
-    for name, asked in candidates.items():
+    for name, is_usable in candidates.items():
         try:
-            found = asked()
+            found = is_usable()
         except Exception:
             continue  # vLLM itself goes on to the next platform here
         if found is not None:

@@ -183,11 +183,11 @@ def _without_kernels() -> Iterator[rules.Problem]:
     register_operators()
     names = [kernel.qualified for kernel in KERNELS if kernel.reference is not None]
     for op in (*(getattr(operators, name).name for name in operators.__all__), *names):
-        told = flagos.explain(op)
-        if told.data["winner"] is None:
+        explanation = flagos.explain(op)
+        if explanation.data["winner"] is None:
             yield rules.Problem(
                 op,
-                f"no implementation of it is usable, by {told.data['decided_by']}",
+                f"no implementation of it is usable, by {explanation.data['decided_by']}",
                 f"`flagos explain {op}` says why of each; change the route",
             )
 

@@ -179,11 +179,11 @@ def _scheme(config: Any) -> Problem | None:
     for name, group in groups.items():
         for part in ("weights", "input_activations"):
             given = group.get(part) or {}
-            told = f"{given.get('num_bits', 'no')} bits of {given.get('type', 'any type')}"
+            description = f"{given.get('num_bits', 'no')} bits of {given.get('type', 'any type')}"
             if (given.get("num_bits"), given.get("type")) != (8, "float"):
                 return Problem(
                     "--quantization compressed-tensors",
-                    f"{name} of the model has {part} of {told}, for which flagos has no kernels",
+                    f"{name} of the model has {part} of {description}, for which flagos has no kernels",
                     "take a model with weights and activations of 8 bits of float (FP8), or without quantization",
                 )
     return None
@@ -345,11 +345,11 @@ def _batch_invariance(config: Any) -> Problem | None:
 
 
 def _graphs(config: Any) -> Problem | None:
-    asked = config.compilation_config.cudagraph_mode
-    if asked is None or asked.name == "NONE" or device_type() == "cuda":
+    requested = config.compilation_config.cudagraph_mode
+    if requested is None or requested.name == "NONE" or device_type() == "cuda":
         return None
     return Problem(
-        f"--compilation-config cudagraph_mode={asked.name}",
+        f"--compilation-config cudagraph_mode={requested.name}",
         f"vendor {_core.vendor()} captures no graphs",
         "leave it out",
     )
@@ -364,11 +364,11 @@ def fusions(config: Any) -> list[str]:
 
 def _fusions(config: Any) -> Problem | None:
     passes = config.compilation_config.pass_config
-    asked = [name for name in fusions(config) if getattr(passes, name) is True]
-    if not asked:
+    requested = [name for name in fusions(config) if getattr(passes, name) is True]
+    if not requested:
         return None
     return Problem(
-        f"--compilation-config pass_config.{', '.join(asked)}",
+        f"--compilation-config pass_config.{', '.join(requested)}",
         "vLLM's fusions of operators have kernels of its own platforms",
         "leave it out",
     )

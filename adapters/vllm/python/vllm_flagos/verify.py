@@ -210,8 +210,8 @@ def _verified(cases: int | None, op: str, report: Callable[[str, Any], None]) ->
         try:
             verdict, why = compare(expected, _results(op, serve, args), False)
         except Exception as error:
-            said = " ".join(str(error).split())[:200]
-            verdict, why = table_file.FAILED, f"{type(error).__name__}: {said}"
+            message = " ".join(str(error).split())[:200]
+            verdict, why = table_file.FAILED, f"{type(error).__name__}: {message}"
         entry["cases"] += 1
         if worse(verdict, entry["verdict"]):
             entry["verdict"] = verdict

@@ -88,12 +88,13 @@ class FlagosWorker(Worker):
         """The host vendor counts what flagos has alone; other ranks and programs have a part of the same memory."""
         parallel = self.parallel_config
         ranks = parallel.local_world_size * max(1, parallel.data_parallel_size_local)
-        asked, available = ranks * self.requested_memory, psutil.virtual_memory().available
-        if asked > available:
+        requested, available = ranks * self.requested_memory, psutil.virtual_memory().available
+        if requested > available:
             raise ValueError(
-                f"--gpu-memory-utilization {self.cache_config.gpu_memory_utilization} asks for {asked / 2**30:.1f} GiB "
-                f"of this machine's memory for {ranks} ranks, and {available / 2**30:.1f} GiB of it are available: "
-                "write less, or give the cache's size by --kv-cache-memory-bytes"
+                f"--gpu-memory-utilization {self.cache_config.gpu_memory_utilization} asks for "
+                f"{requested / 2**30:.1f} GiB of this machine's memory for {ranks} ranks, and "
+                f"{available / 2**30:.1f} GiB of it are available: write less, or give the cache's "
+                "size by --kv-cache-memory-bytes"
             )
 
     def _first_rank_of_this_replica(self) -> int:

@@ -85,17 +85,17 @@ fn a_path_of_the_package_finds_the_shipped_file() {
         ("torch_fl/backends_cuda.conf", "mm = cpu\n"),
     ]);
     let shipped = Path::new("/site/torch_fl/backends.conf");
-    let found = |asked: &str| {
-        let env = env([("FLAGOS_BACKEND_CONFIG", asked)]);
+    let found = |path: &str| {
+        let env = env([("FLAGOS_BACKEND_CONFIG", path)]);
         let config = Config::load(&env, &files, Some(shipped), &Names::built_in());
         config.map(|config| config.backends_conf.expect("one is read"))
     };
     let ascend = Path::new("/site/torch_fl/configs/backends_ascend.conf");
-    for asked in [
+    for path in [
         "torch_fl/backends_ascend.conf",
         "./torch_fl/configs/backends_ascend.conf",
     ] {
-        assert_eq!(found(asked).expect("found"), ascend);
+        assert_eq!(found(path).expect("found"), ascend);
     }
     // A file that is there is meant.
     let there = "torch_fl/backends_cuda.conf";

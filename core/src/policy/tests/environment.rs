@@ -128,8 +128,8 @@ fn names_of_operators_are_checked_once_the_namespace_has_operators() {
         let layer = layer([(variable, "cpu")]).expect("valid");
         Policy::from_layers([&layer])
     };
-    let kept = resolve_all(&Registry::new(), &policy("FLAGOS_OP_add__Tenosr")).expect("a plan");
-    assert_eq!(kept.unmatched().len(), 1);
+    let plan = resolve_all(&Registry::new(), &policy("FLAGOS_OP_add__Tenosr")).expect("a plan");
+    assert_eq!(plan.unmatched().len(), 1);
     let error = resolve_all(&registry(), &policy("FLAGOS_OP_add__Tenosr")).expect_err("unknown");
     assert_eq!(
         error.to_string(),
@@ -137,8 +137,8 @@ fn names_of_operators_are_checked_once_the_namespace_has_operators() {
          (at: the variable FLAGOS_OP_add__Tenosr); did you mean `aten::add.Tensor`?"
     );
     // The operator's adapter has not been loaded yet.
-    let kept = resolve_all(&registry(), &policy("FLAGOS_OP_lightx2v__norm")).expect("a plan");
-    assert_eq!(kept.unmatched().len(), 1);
+    let plan = resolve_all(&registry(), &policy("FLAGOS_OP_lightx2v__norm")).expect("a plan");
+    assert_eq!(plan.unmatched().len(), 1);
 }
 
 #[test]

@@ -89,14 +89,14 @@ fn the_data_names_the_conditions_and_the_verdict() {
 
 #[test]
 fn a_verdict_is_told_once_and_also_when_a_route_asks_for_what_failed() {
-    let told = |configuration| {
+    let explained = |configuration| {
         let plan = resolve_all(&verified(), &policy(configuration)).expect("a plan");
         plan.explain("sin").expect("known").to_string()
     };
-    let left = told("");
+    let left = explained("");
     assert_eq!(left.matches("sin float32").count(), 1, "{left}");
     assert!(left.contains("verified to be wrong"), "{left}");
-    let routed = told("[ops]\nsin = \"flaggems\"");
+    let routed = explained("[ops]\nsin = \"flaggems\"");
     assert!(
         routed.starts_with("aten::sin -> flaggems.kernel"),
         "{routed}"

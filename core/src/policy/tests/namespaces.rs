@@ -94,9 +94,9 @@ fn a_vendor_nobody_has_is_an_error_that_names_what_set_it() {
         ..Scoped::default()
     });
     let error = resolve_all(&twice(RULES), &Policy::from_layers([&te])).expect_err("unknown");
-    let told = error.to_string();
-    assert!(told.contains("unknown vendor `musaa`") && told.contains("the variable TE"));
-    assert!(told.ends_with("did you mean `musa`?"), "{told}");
+    let message = error.to_string();
+    assert!(message.contains("unknown vendor `musaa`") && message.contains("the variable TE"));
+    assert!(message.ends_with("did you mean `musa`?"), "{message}");
     // As long as the namespace has no implementations, its plugins may still bring the vendor.
     assert!(resolve_all(&registry_without_te(), &Policy::from_layers([&te])).is_ok());
 }

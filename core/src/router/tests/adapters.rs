@@ -84,8 +84,11 @@ fn what_becomes_unavailable_is_passed_over_until_it_is_back() {
     let wrong = bench
         .router
         .set_availability("mm", "flaggems.pythn", Availability::Available);
-    let told = wrong.expect_err("unknown").to_string();
-    assert!(told.contains("did you mean `flaggems.python`?"), "{told}");
+    let message = wrong.expect_err("unknown").to_string();
+    assert!(
+        message.contains("did you mean `flaggems.python`?"),
+        "{message}"
+    );
 }
 
 #[test]

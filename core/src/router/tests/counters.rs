@@ -35,8 +35,8 @@ fn fallbacks_are_counted_with_their_first_reason() {
         .collect();
     assert_eq!(counters, [("aten::add.Tensor", 0, 1), ("aten::mm", 5, 2)]);
     let explained = bench.router.explain("mm").expect("known").to_string();
-    let told = "\n  fallbacks: 2, of which the first: complex64";
-    assert!(explained.ends_with(told), "{explained}");
+    let expected = "\n  fallbacks: 2, of which the first: complex64";
+    assert!(explained.ends_with(expected), "{explained}");
     bench.router.reset_counters();
     assert!(bench.router.counters().is_empty() && bench.router.fallbacks().is_empty());
     let explained = bench.router.explain("mm").expect("known").to_string();

@@ -193,14 +193,14 @@ fn a_wrong_name_of_a_vendor_is_told_with_the_nearest_one() {
         let router = with_a_manifest(folder.path(), &[("FLAGOS_OP_mm", route)]);
         let error = router.resolve().expect_err(route);
         assert!(
-            error.hint().is_some_and(|said| said.ends_with(hint)),
+            error.hint().is_some_and(|text| text.ends_with(hint)),
             "{error}"
         );
         let router = with_a_manifest(folder.path(), &[]);
         router.resolve().expect("valid");
         let error = router.set_route("mm", route, "test").expect_err(route);
         assert!(
-            error.hint().is_some_and(|said| said.ends_with(hint)),
+            error.hint().is_some_and(|text| text.ends_with(hint)),
             "{error}"
         );
     }

@@ -72,20 +72,29 @@ fn every_change_is_told_also_before_the_first_plan() {
     bench
         .router
         .when_changed(|| _ = TOLD.fetch_add(1, Ordering::Relaxed));
-    let told_by = |work: &dyn Fn()| {
+    let publications_by = |work: &dyn Fn()| {
         let before = TOLD.load(Ordering::Relaxed);
         work();
         TOLD.load(Ordering::Relaxed) - before
     };
     let route = || bench.router.set_route("mm", "reference", "test");
-    assert_eq!(told_by(&|| route().expect("valid")), 1);
+    assert_eq!(publications_by(&|| route().expect("valid")), 1);
     assert_eq!(
-        told_by(&|| drop(bench.router.resolve().expect("a plan"))),
+        publications_by(&|| drop(bench.router.resolve().expect("a plan"))),
         1
     );
-    assert_eq!(told_by(&|| route().expect("valid")), 1);
-    assert_eq!(told_by(&|| drop(bench.router.plan().expect("a plan"))), 0);
+    assert_eq!(publications_by(&|| route().expect("valid")), 1);
+    assert_eq!(
+        publications_by(&|| drop(bench.router.plan().expect("a plan"))),
+        0
+    );
     let refused = || bench.router.set_route("mn", "reference", "test");
-    assert_eq!(told_by(&|| drop(refused().expect_err("unknown"))), 0);
-    assert_eq!(told_by(&|| drop(bench.router.reload().expect("a plan"))), 1);
+    assert_eq!(
+        publications_by(&|| drop(refused().expect_err("unknown"))),
+        0
+    );
+    assert_eq!(
+        publications_by(&|| drop(bench.router.reload().expect("a plan"))),
+        1
+    );
 }

@@ -395,7 +395,7 @@ device_files = ["/dev/example[0-9]*"]
     }
 
     /// What [`Manifest::read`] says about a file.
-    fn said(file: &Path) -> String {
+    fn error_of(file: &Path) -> String {
         match Manifest::read(file) {
             Ok(manifest) => format!("taken: {}", manifest.library.display()),
             Err(error) => error,
@@ -415,12 +415,12 @@ device_files = ["/dev/example[0-9]*"]
 
         std::fs::write(place("bytes.toml"), b"name = \"\xff\"").expect("own folder");
         assert!(
-            said(&place("bytes.toml"))
+            error_of(&place("bytes.toml"))
                 .starts_with(&format!("{refused}stream did not contain valid UTF-8"))
         );
         std::fs::create_dir(place("folder.toml")).expect("own folder");
         assert_eq!(
-            said(&place("folder.toml")),
+            error_of(&place("folder.toml")),
             format!("{refused}it is not a regular file")
         );
         let pipe =
@@ -428,23 +428,23 @@ device_files = ["/dev/example[0-9]*"]
         // SAFETY: a path.
         assert_eq!(unsafe { libc::mkfifo(pipe.as_ptr(), 0o600) }, 0);
         assert_eq!(
-            said(&place("pipe.toml")),
+            error_of(&place("pipe.toml")),
             format!("{refused}it is not a regular file")
         );
-        let endless = said(Path::new("/dev/zero"));
+        let endless = error_of(Path::new("/dev/zero"));
         assert!(
             endless.starts_with(&format!("{refused}it is not a regular file")),
             "{endless}"
         );
         symlink(place("circle.toml"), place("circle.toml")).expect("own folder");
-        assert!(said(&place("circle.toml")).starts_with(refused));
+        assert!(error_of(&place("circle.toml")).starts_with(refused));
         symlink(place("absent.toml"), place("dangling.toml")).expect("own folder");
-        assert!(said(&place("dangling.toml")).contains("No such file"));
+        assert!(error_of(&place("dangling.toml")).contains("No such file"));
         let huge = std::fs::File::create(place("huge.toml")).expect("own folder");
         huge.set_len(1 << 40).expect("a file with holes");
-        assert!(said(&place("huge.toml")).contains("more than 16777216"));
+        assert!(error_of(&place("huge.toml")).contains("more than 16777216"));
         std::fs::write(place("empty.toml"), "").expect("own folder");
-        assert!(said(&place("empty.toml")).contains("missing field `name`"));
+        assert!(error_of(&place("empty.toml")).contains("missing field `name`"));
 
         // A library is beside the file, not beside a link to it, and may be anywhere.
         std::fs::create_dir(place("inner")).expect("own folder");
@@ -460,14 +460,14 @@ device_files = ["/dev/example[0-9]*"]
             let _ = std::fs::remove_file(place("link.toml"));
             symlink(place("inner/chip.toml"), place("link.toml")).expect("own folder");
             assert_eq!(
-                said(&place("link.toml")),
+                error_of(&place("link.toml")),
                 format!("taken: {}", place(found).display())
             );
         }
     }
 
     /// A refusal is a line for people, and names a line that the text has.
-    fn is_told(error: &str, text: &str) -> bool {
+    fn names_place(error: &str, text: &str) -> bool {
         let named = error
             .strip_prefix("line ")
             .and_then(|rest| rest.split_once(':'));
@@ -510,7 +510,7 @@ device_files = ["/dev/example[0-9]*"]
                     let rank = keys[key] == "rank" && manifest.rank.to_string() == given;
                     prop_assert!(rank || (is_text && key < 3), "{given} is {}", keys[key]);
                 }
-                Err(error) => prop_assert!(is_told(&error, &text), "{error}"),
+                Err(error) => prop_assert!(names_place(&error, &text), "{error}"),
             }
         }
 
@@ -530,7 +530,7 @@ device_files = ["/dev/example[0-9]*"]
             let text: String = text.into_iter().collect();
             match parse(&text) {
                 Ok(manifest) => prop_assert!(RANKS.contains(&manifest.rank) && manifest.library.is_absolute()),
-                Err(error) => prop_assert!(is_told(&error, &text), "{error:?} of {text:?}"),
+                Err(error) => prop_assert!(names_place(&error, &text), "{error:?} of {text:?}"),
             }
         }
 

@@ -87,7 +87,7 @@ pub(super) fn find(settings: &Settings) -> Result<Vec<&'static dyn VendorEntry>>
         new
     });
     let read = files.iter().map(|file| Found::read(file));
-    Ok(read.chain(missing).map(kept).collect())
+    Ok(read.chain(missing).map(cached).collect())
 }
 
 /// The manifests in a folder, by name.
@@ -107,13 +107,13 @@ fn manifests(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
 }
 
 /// The one entry for this vendor in the process, which keeps its library and the outcome of its trial.
-fn kept(found: Found) -> &'static dyn VendorEntry {
-    static KEPT: Mutex<Vec<&'static Found>> = Mutex::new(Vec::new());
-    let mut kept = KEPT.lock();
-    if let Some(known) = kept.iter().find(|known| known.is(&found)) {
+fn cached(found: Found) -> &'static dyn VendorEntry {
+    static CACHE: Mutex<Vec<&'static Found>> = Mutex::new(Vec::new());
+    let mut cached = CACHE.lock();
+    if let Some(known) = cached.iter().find(|known| known.is(&found)) {
         return *known;
     }
     let found: &'static Found = Box::leak(Box::new(found));
-    kept.push(found);
+    cached.push(found);
     found
 }

@@ -107,12 +107,12 @@ fn map(nbytes: usize) -> Result<NonNull<u8>> {
         // SAFETY: `skip` is below `HUGE_PAGE`, so all three parts lie in the mapping just made; the
         // first and the last are given back, nothing refers to them.
         unsafe {
-            let kept = start.add(skip);
+            let aligned = start.add(skip);
             unmap_pages(start, skip);
-            unmap_pages(kept.add(size), HUGE_PAGE - skip);
+            unmap_pages(aligned.add(size), HUGE_PAGE - skip);
             // The call only advises: a kernel without huge pages refuses, and nothing changes.
-            libc::madvise(kept.as_ptr().cast(), size, libc::MADV_HUGEPAGE);
-            Some(kept)
+            libc::madvise(aligned.as_ptr().cast(), size, libc::MADV_HUGEPAGE);
+            Some(aligned)
         }
     });
     mapped.ok_or_else(|| {

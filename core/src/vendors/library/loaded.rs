@@ -178,7 +178,7 @@ impl Library {
         }
         // SAFETY: the caller's promise.
         let declarations = unsafe { description::declarations(&table) }?;
-        passed(Step::Description, told(&description));
+        passed(Step::Description, summary(&description));
         // SAFETY: the caller's promise.
         let kernels = unsafe { Kernels::adopt(kernels) }?;
         if description.serving == Serving::Library && kernels.is_none() {
@@ -334,7 +334,7 @@ impl Library {
 }
 
 /// A description in a line.
-fn told(description: &Description) -> String {
+fn summary(description: &Description) -> String {
     let Description {
         name,
         version,

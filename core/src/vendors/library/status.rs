@@ -30,8 +30,8 @@ pub(super) fn error(
         FLAGOS_VENDOR_INTERNAL => (ErrorKind::Internal, Some(DEFECT)),
         FLAGOS_VENDOR_DEVICE_LOST => (ErrorKind::Device, Some(LOST)),
         _ => {
-            let said = text.map_or_else(String::new, |text| format!(": {text}"));
-            let message = format!("the status {code} is none of flagos_vendor.h{said}");
+            let detail = text.map_or_else(String::new, |text| format!(": {text}"));
+            let message = format!("the status {code} is none of flagos_vendor.h{detail}");
             return Error::device(function, message).with_context("vendor", vendor);
         }
     };

@@ -287,12 +287,12 @@ impl Stream for LibraryStream {
         let native = self.instance.library.table().stream_native_handle?;
         let mut handle = std::ptr::null_mut();
         // SAFETY: a live stream and a valid output.
-        let told = unsafe {
+        let status = unsafe {
             self.instance.call("stream_native_handle", |_| {
                 Some(native(self.handle, &mut handle))
             })
         };
-        told.ok().map(|()| handle)
+        status.ok().map(|()| handle)
     }
 }
 

@@ -83,7 +83,7 @@ impl Vendor for LibraryVendor {
 
     fn properties(&self, device: usize) -> Result<DeviceProperties> {
         let index = self.0.device(device)?;
-        let mut told = FlagosVendorProperties {
+        let mut answer = FlagosVendorProperties {
             struct_size: std::mem::size_of::<FlagosVendorProperties>(),
             name: [0; 256],
             total_memory: 0,
@@ -96,25 +96,25 @@ impl Vendor for LibraryVendor {
         unsafe {
             self.0.call("device_properties", |table| {
                 let properties = table.device_properties?;
-                Some(properties(self.0.context, index, &mut told))
+                Some(properties(self.0.context, index, &mut answer))
             })
         }?;
         // The library may have filled the whole array.
-        told.name[255] = 0;
+        answer.name[255] = 0;
         // SAFETY: the array ends with a NUL.
-        let name = unsafe { text::read_lossy(told.name.as_ptr()) };
+        let name = unsafe { text::read_lossy(answer.name.as_ptr()) };
         Ok(DeviceProperties {
             name: name.unwrap_or_default(),
-            total_memory: told.total_memory,
-            multi_processor_count: told.multi_processor_count,
-            major: told.major,
-            minor: told.minor,
+            total_memory: answer.total_memory,
+            multi_processor_count: answer.multi_processor_count,
+            major: answer.major,
+            minor: answer.minor,
         })
     }
 
     fn memory(&self, device: usize) -> Result<MemoryInfo> {
         let index = self.0.device(device)?;
-        let mut told = FlagosVendorMemory {
+        let mut answer = FlagosVendorMemory {
             struct_size: std::mem::size_of::<FlagosVendorMemory>(),
             free: 0,
             total: 0,
@@ -123,12 +123,12 @@ impl Vendor for LibraryVendor {
         unsafe {
             self.0.call("device_memory", |table| {
                 let memory = table.device_memory?;
-                Some(memory(self.0.context, index, &mut told))
+                Some(memory(self.0.context, index, &mut answer))
             })
         }?;
         Ok(MemoryInfo {
-            free: told.free,
-            total: told.total,
+            free: answer.free,
+            total: answer.total,
         })
     }
 
@@ -262,9 +262,11 @@ impl Vendor for LibraryVendor {
     }
 
     fn in_stream_work(&self) -> bool {
-        let asked = self.0.library.table().in_stream_work;
+        let in_stream_work = self.0.library.table().in_stream_work;
         // SAFETY: a live instance.
-        !self.0.is_forked() && asked.is_some_and(|asked| unsafe { asked(self.0.context) } != 0)
+        !self.0.is_forked()
+            && in_stream_work
+                .is_some_and(|in_stream_work| unsafe { in_stream_work(self.0.context) } != 0)
     }
 
     fn host_computes(&self) -> bool {

@@ -69,7 +69,7 @@ class OpManager:
         self._compat = False
         self._strict_is_off = False
         self._used: dict[str, str] = {}
-        self._told: set[tuple[str, str, type[Exception]]] = set()
+        self._reported: set[tuple[str, str, type[Exception]]] = set()
         #: Operator → number of calls that another implementation served after the chosen one failed.
         self.fallbacks: dict[str, int] = {}
         self._bound: dict[str, Operator] = {}
@@ -120,8 +120,8 @@ class OpManager:
         # Imported late: the operators import torch and the classes of this package.
         from te_fl.core import builtin_ops
 
-        said = _native.variables_now()
-        self._compat, self._strict_is_off = said["compat"], said["strict_is_off"]
+        variables = _native.variables_now()
+        self._compat, self._strict_is_off = variables["compat"], variables["strict_is_off"]
         builtin_ops.register_builtins(self._registry)
         if not self._plugins_loaded:
             discover_plugin(self._registry)
@@ -310,8 +310,8 @@ class OpManager:
     def _tell_failure(self, op_name: str, impl: OpImpl, error: Exception) -> None:
         """Logs a failure once per type of error: the text of an error may differ at every call."""
         failure = (op_name, impl.impl_id, type(error))
-        if failure not in self._told:
-            self._told.add(failure)
+        if failure not in self._reported:
+            self._reported.add(failure)
             get_logger().warning(
                 f"Implementation '{impl.impl_id}' failed for op '{op_name}': {message_of(error)}"
             )

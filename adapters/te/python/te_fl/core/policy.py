@@ -220,19 +220,19 @@ class PolicyManager:
 
 def _from_variables() -> tuple[SelectionPolicy, frozenset[str]]:
     """The policy of the variables, and the parts that they set."""
-    said = _native.variables_now()
+    variables = _native.variables_now()
     policy = SelectionPolicy.from_dict(
-        prefer=said["prefer"] or PREFER_DEFAULT,
-        strict=bool(said["strict"]),
-        per_op_order=dict(said["per_op"]),
-        deny_vendors=said["deny_vendors"],
-        allow_vendors=said["allow_vendors"],
+        prefer=variables["prefer"] or PREFER_DEFAULT,
+        strict=bool(variables["strict"]),
+        per_op_order=dict(variables["per_op"]),
+        deny_vendors=variables["deny_vendors"],
+        allow_vendors=variables["allow_vendors"],
     )
     given = {
-        "prefer": said["prefer"],
-        "strict": said["strict"],
-        "deny": said["deny_vendors"],
-        "allow": said["allow_vendors"],
+        "prefer": variables["prefer"],
+        "strict": variables["strict"],
+        "deny": variables["deny_vendors"],
+        "allow": variables["allow_vendors"],
     }
     return policy, frozenset(part for part, value in given.items() if value is not None)
 

@@ -20,9 +20,9 @@ def dropout_fwd(
     """(``input`` with dropped elements 0 and the others divided by 1 − p, mask)."""
     _check(dropout_probability)
     bytes_ = (input.numel() + 7) // 8
-    kept = torch.rand(bytes_ * 8, device=input.device) >= dropout_probability
-    mask = (kept.view(bytes_, 8) * _weights(input.device)).sum(1, dtype=torch.uint8)
-    return _apply(input, kept[: input.numel()], dropout_probability, out), mask
+    mask_bits = torch.rand(bytes_ * 8, device=input.device) >= dropout_probability
+    mask = (mask_bits.view(bytes_, 8) * _weights(input.device)).sum(1, dtype=torch.uint8)
+    return _apply(input, mask_bits[: input.numel()], dropout_probability, out), mask
 
 
 def dropout_bwd(
@@ -35,10 +35,10 @@ def dropout_bwd(
     _check(dropout_probability)
     count = grad_output.numel()
     if mask.numel() == count and count > 1:
-        kept = mask.flatten() != 0
+        mask_bits = mask.flatten() != 0
     else:
-        kept = (mask.view(-1, 1) & _weights(mask.device)).flatten()[:count] != 0
-    return _apply(grad_output, kept, dropout_probability, grad_input)
+        mask_bits = (mask.view(-1, 1) & _weights(mask.device)).flatten()[:count] != 0
+    return _apply(grad_output, mask_bits, dropout_probability, grad_input)
 
 
 def _check(probability: float) -> None:
@@ -47,9 +47,9 @@ def _check(probability: float) -> None:
 
 
 def _apply(
-    x: torch.Tensor, kept: torch.Tensor, probability: float, out: torch.Tensor | None
+    x: torch.Tensor, mask_bits: torch.Tensor, probability: float, out: torch.Tensor | None
 ) -> torch.Tensor:
     scale = 1.0 / (1.0 - probability) if probability < 1.0 else 0.0
     # Not a product with the mask: a dropped element may be infinite, and ∞·0 is not 0.
-    y = torch.where(kept.view(x.shape), x * scale, 0.0).to(x.dtype)
+    y = torch.where(mask_bits.view(x.shape), x * scale, 0.0).to(x.dtype)
     return y if out is None else assign(out, y.to(out.dtype))

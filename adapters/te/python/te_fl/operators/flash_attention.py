@@ -72,14 +72,14 @@ class FlashAttention(torch.nn.Module):
 
         ``qkv_layout`` is the layout of q, k and v. A padding mask needs ``cu_seqlens_q`` and ``cu_seqlens_kv``.
         """
-        for what, asked in {
+        for what, is_requested in {
             "FP8": fp8 or fp8_output,
             "ALiBi": alibi_slopes is not None,
             "paged keys": inference_params is not None,
             "context parallelism": _parallel(cp_group),
             "an arbitrary mask": attn_mask_type == "arbitrary",
         }.items():
-            if asked:
+            if is_requested:
                 raise UnsupportedError(f"attention with {what} is not supported by te_fl")
         q_format, kv_format = formats(qkv_layout)
         mask = attn_mask_type.replace(",", "_").upper() + "_MASK"

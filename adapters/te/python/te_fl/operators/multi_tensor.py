@@ -161,10 +161,10 @@ def _adam(
             work[1] = [g * inv_scale.reshape(()).to(g.dtype) for g in work[1]]
         p, g, m, v = work
         _fused_adam(noop_flag, p, g, m, v, how)
-        for kept, computed in zip(
+        for result, computed in zip(
             (masters, firsts, seconds), (work[0], work[2], work[3]), strict=True
         ):
-            for target, value in zip(kept, computed, strict=True):
+            for target, value in zip(result, computed, strict=True):
                 # The kernel has written a contiguous float32 tensor in place.
                 if target.data_ptr() != value.data_ptr():
                     target.copy_(unless(noop_flag, value.to(target.dtype), target))

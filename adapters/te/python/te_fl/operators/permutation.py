@@ -25,15 +25,15 @@ def moe_permute_fwd(
     """
     tokens, top_k = indices.shape
     order = torch.sort(indices.flatten(), stable=True).indices
-    kept = num_out_tokens if num_out_tokens > 0 else tokens * top_k
+    rows_left = num_out_tokens if num_out_tokens > 0 else tokens * top_k
     row = torch.arange(tokens * top_k, device=input.device)
-    row = torch.where(row < kept, row, -1).to(torch.int32)
+    row = torch.where(row < rows_left, row, -1).to(torch.int32)
     row_id_map = torch.empty(tokens * top_k, dtype=torch.int32, device=input.device)
     # Sorted position p holds choice order[p] % topK of token order[p] // topK.
     row_id_map[(order % top_k) * tokens + order // top_k] = row
-    permuted = input[order[:kept] // top_k]
-    if kept > tokens * top_k:
-        padding = input.new_zeros(kept - tokens * top_k, input.shape[1])
+    permuted = input[order[:rows_left] // top_k]
+    if rows_left > tokens * top_k:
+        padding = input.new_zeros(rows_left - tokens * top_k, input.shape[1])
         permuted = torch.cat((permuted, padding))
     return permuted, row_id_map, workspace
 

@@ -18,10 +18,10 @@ def dropout_fwd(
     """(kept elements / (1 − p), 0 for the others; mask, uint8 of ⌈elements / 8⌉)."""
     _check(dropout_probability)
     rows = (input.numel() + 7) // 8
-    kept = torch.rand(rows * 8, device=input.device) >= dropout_probability
+    mask_bits = torch.rand(rows * 8, device=input.device) >= dropout_probability
     bit = 2 ** torch.arange(8, device=input.device)
-    mask = (kept.view(rows, 8) * bit).sum(1).to(torch.uint8)
-    return _apply(input, kept[: input.numel()], dropout_probability, out), mask
+    mask = (mask_bits.view(rows, 8) * bit).sum(1).to(torch.uint8)
+    return _apply(input, mask_bits[: input.numel()], dropout_probability, out), mask
 
 
 def dropout_bwd(
@@ -34,11 +34,11 @@ def dropout_bwd(
     _check(dropout_probability)
     count = grad_output.numel()
     if mask.numel() == count and count > 1:
-        kept = mask.flatten() != 0
+        mask_bits = mask.flatten() != 0
     else:
         bit = 2 ** torch.arange(8, device=mask.device)
-        kept = (mask.long().view(-1, 1) // bit % 2 == 1).flatten()[:count]
-    return _apply(grad_output, kept, dropout_probability, grad_input)
+        mask_bits = (mask.long().view(-1, 1) // bit % 2 == 1).flatten()[:count]
+    return _apply(grad_output, mask_bits, dropout_probability, grad_input)
 
 
 def _check(probability: float) -> None:
@@ -47,9 +47,9 @@ def _check(probability: float) -> None:
 
 
 def _apply(
-    x: torch.Tensor, kept: torch.Tensor, probability: float, out: torch.Tensor | None
+    x: torch.Tensor, mask_bits: torch.Tensor, probability: float, out: torch.Tensor | None
 ) -> torch.Tensor:
     # With p = 1 nothing is kept.
     scale = 1.0 / (1.0 - probability) if probability < 1.0 else 0.0
-    y = torch.where(kept.view(x.shape), wide(x) * scale, 0.0).to(x.dtype)
+    y = torch.where(mask_bits.view(x.shape), wide(x) * scale, 0.0).to(x.dtype)
     return y if out is None else assign(out, y.to(out.dtype))

@@ -97,8 +97,8 @@ def generic_gemm(
             product = gelu_of(product)
     product = product.reshape(shape)
     if accumulate:
-        kept = D.detach().to(wide).reshape(shape)
-        product = product + (1.0 if beta is None else beta) * kept
+        addend = D.detach().to(wide).reshape(shape)
+        product = product + (1.0 if beta is None else beta) * addend
     # Into a tensor that is given, the unrounded sum is rounded to its dtype.
     to = D.dtype if D is not None and not is_quantized(D) and quantizer is None else dtype
     return [deliver(product, to, D, quantizer), bias_grad, pre_gelu, extra_output]

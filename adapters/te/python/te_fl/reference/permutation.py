@@ -30,12 +30,12 @@ def moe_permute_fwd(
     # The choices (token, k), flattened, sorted by expert; those of one expert keep their order.
     choice = torch.argsort(indices.flatten(), stable=True)
     token, k = choice // top_k, choice % top_k
-    kept = num_out_tokens if num_out_tokens > 0 else tokens * top_k
+    rows_left = num_out_tokens if num_out_tokens > 0 else tokens * top_k
     row = torch.arange(tokens * top_k, device=input.device)
     row_id_map = torch.empty(top_k, tokens, dtype=torch.int32, device=input.device)
-    row_id_map[k, token] = torch.where(row < kept, row, -1).int()
-    rows = input.new_zeros(kept, input.shape[1])
-    rows[: tokens * top_k] = input[token[:kept]]
+    row_id_map[k, token] = torch.where(row < rows_left, row, -1).int()
+    rows = input.new_zeros(rows_left, input.shape[1])
+    rows[: tokens * top_k] = input[token[:rows_left]]
     return rows, row_id_map.flatten(), workspace
 
 

@@ -193,11 +193,11 @@ def _is_random(op: str) -> bool:
 
 
 def _telling_first(op: str, fn: Callable[..., Any], path: Path) -> Callable[..., Any]:
-    told: list[bool] = []
+    written: list[bool] = []
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        if not told:
-            told.append(True)
+        if not written:
+            written.append(True)
             with path.open("a") as file:
                 file.write(op + "\n")
         return fn(*args, **kwargs)

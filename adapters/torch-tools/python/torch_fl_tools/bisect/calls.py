@@ -46,22 +46,24 @@ def find(session: Session, cause: Cause, name: str) -> Call:
         found = _read(folder / "found.json")
         if found is not None and found.not_saved is None:
             kind = "differs" if found.raised is None else "raised"
-            return _kept(session, kind, found, folder / "found.pt", name)
+            return _save_repro(session, kind, found, folder / "found.pt", name)
         open_call = found or _open(folder)
         if open_call is not None:
             return _crashed(session, ops, open_call, name)
         if compare:
             worst, saved = _read(folder / "worst.json"), folder / "worst.pt"
         if not run.outcome.fails and not crashes:
-            said = (
+            message = (
                 "the program passes where every call goes through Python, one at a time: calls that are replayed "
                 "(FLAGOS_REPLAY=0 replays none), or the order of work on the device, make the difference"
             )
-            return Call("replayed", said)
+            return Call("replayed", message)
     if worst is not None:
-        return _kept(session, "rounding", worst, saved, name)
-    said = "no call differs from the reference: look at what the program does between these calls"
-    return Call("none", said)
+        return _save_repro(session, "rounding", worst, saved, name)
+    message = (
+        "no call differs from the reference: look at what the program does between these calls"
+    )
+    return Call("none", message)
 
 
 def _watch(session: Session, ops: frozenset[str], compare: bool, save: int | None, key: str) -> Run:
@@ -96,16 +98,16 @@ def _crashed(session: Session, ops: frozenset[str], call: Call, name: str) -> Ca
         saved = _read(folder / "saved.json")
         again = _read(folder / "found.json") or _open(folder)
         if saved is not None and again is not None and again.number == call.number:
-            kept = replace(saved, raised=again.raised)
-            return _kept(session, "crashed", kept, folder / "saved.pt", name)
+            crashed = replace(saved, raised=again.raised)
+            return _save_repro(session, "crashed", crashed, folder / "saved.pt", name)
         if again is None:
             break
         call = again
-    said = f"call {call.call} of {call.op} did not end, but not in every run: its arguments could not be kept"
-    return replace(call, kind="none", said=said)
+    message = f"call {call.call} of {call.op} did not end, but not in every run: its arguments could not be kept"
+    return replace(call, kind="none", message=message)
 
 
-def _kept(session: Session, kind: str, call: Call, saved: Path, name: str) -> Call:
+def _save_repro(session: Session, kind: str, call: Call, saved: Path, name: str) -> Call:
     folder = session.state.folder / name.replace(" ", "-")
     folder.mkdir(exist_ok=True)
     shutil.copy(saved, folder / "repro.pt")
@@ -206,7 +208,7 @@ if __name__ == "__main__":
 
 
 def _repro(session: Session, kind: str, call: Call) -> str:
-    said = {
+    message = {
         "differs": "their results differ",
         "raised": "the first raises",
         "crashed": "the first does not end",
@@ -218,7 +220,7 @@ def _repro(session: Session, kind: str, call: Call) -> str:
         op=call.op,
         impl=call.impl,
         reference="cpu" if reference == "cpu" else "native",
-        said=said,
+        message=message,
         variables=pprint.pformat(variables(), width=100),
         main=program.main and os.path.abspath(program.main),
         argv=program.argv,

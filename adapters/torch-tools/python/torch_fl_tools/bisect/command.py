@@ -18,7 +18,7 @@ from flagos.cli import command_line
 from flagos.cli.output import CommandError, print_json
 from flagos.processes.reports import run_module
 from torch_fl_tools.bisect import calls, report
-from torch_fl_tools.bisect.findings import Found
+from torch_fl_tools.bisect.findings import Result
 from torch_fl_tools.bisect.session import Check, Session
 from torch_fl_tools.bisect.state import State, fingerprint
 
@@ -59,11 +59,11 @@ def main(arguments: list[str]) -> int:
         )
     check = _check(options)
     with _interruptible():
-        told = run_module("torch_fl_tools.bisect.plan", timeout=_PLAN_SECONDS)
-        plan = told.report("plan")
+        outcome = run_module("torch_fl_tools.bisect.plan", timeout=_PLAN_SECONDS)
+        plan = outcome.report("plan")
         if plan is None:
             raise CommandError(
-                f"the plan of operators cannot be made: {told.failure}", "run `flagos doctor`"
+                f"the plan of operators cannot be made: {outcome.failure}", "run `flagos doctor`"
             )
         about = fingerprint(command, asdict(check), plan)
         folder = options.state or Path("flagos-bisect-" + _short(about))
@@ -72,22 +72,22 @@ def main(arguments: list[str]) -> int:
             _tell(f"searching in {folder}: {shlex.join(command)}")
             session = Session(command, check, state, _tell, options.max_runs)
             try:
-                found = session.run()
-                for index, cause in enumerate(found.causes, 1):
+                result = session.run()
+                for index, cause in enumerate(result.causes, 1):
                     _tell(f"looking for the call of cause {index}")
                     cause.call = calls.find(session, cause, f"cause {index}")
             except KeyboardInterrupt:
                 _tell(f"interrupted: the same command with --state {folder} goes on from here")
                 raise
-    _print(found, folder, options.json)
-    return 0 if found.verdict == "found" else 1
+    _print(result, folder, options.json)
+    return 0 if result.verdict == "found" else 1
 
 
-def _print(found: Found, folder: Path, as_json: bool) -> None:
+def _print(result: Result, folder: Path, as_json: bool) -> None:
     if as_json:
-        print_json({**found.as_dict(), "state": str(folder)})
+        print_json({**result.as_dict(), "state": str(folder)})
         return
-    print("\n".join(report.lines(found, str(folder))))
+    print("\n".join(report.lines(result, str(folder))))
 
 
 def _tell(line: str) -> None:

@@ -61,7 +61,7 @@ class Call:
     """
 
     kind: str
-    said: str | None = None
+    message: str | None = None
     op: str | None = None
     call: int | None = None  # its number among the calls of the operator
     number: int | None = None  # its number among all watched calls
@@ -122,11 +122,11 @@ class Cause:
 
 
 @dataclass
-class Found:
+class Result:
     """The result: `causes` are sets of operators, each of which fails by itself."""
 
     verdict: str  # found, passes, native fails, not reproducible, not searched, too many runs
-    said: str
+    message: str
     causes: list[Cause] = field(default_factory=list)
     operators: int = 0
     runs: int = 0

@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-from torch_fl_tools.bisect.findings import Call, Found
+from torch_fl_tools.bisect.findings import Call, Result
 
 _STACK = 4
 
 
-def lines(found: Found, folder: str) -> list[str]:
+def lines(result: Result, folder: str) -> list[str]:
     """The report of a search."""
-    if found.verdict != "found":
-        return [f"{found.said} ({_runs(found.runs)})"]
-    one = "makes" if _single(found) else "make"
-    told = [
-        f"{sum(len(c.operators) for c in found.causes)} of {found.operators} operators {one} the difference, "
-        f"found in {_runs(found.runs)}"
+    if result.verdict != "found":
+        return [f"{result.message} ({_runs(result.runs)})"]
+    one = "makes" if _single(result) else "make"
+    lines = [
+        f"{sum(len(c.operators) for c in result.causes)} of {result.operators} operators {one} the difference, "
+        f"found in {_runs(result.runs)}"
     ]
-    for index, cause in enumerate(found.causes, 1):
+    for index, cause in enumerate(result.causes, 1):
         together = " and ".join(f"{each.op} by {each.impl}" for each in cause.operators)
         only = ", only together" if len(cause.operators) > 1 else ""
-        told += ["", f"{index}. {together}{only}", f"   {cause.outcome.detail}"]
-        told += [f"   {line}" for line in _call(cause.call)]
-    ops = [each.op for cause in found.causes for each in cause.operators[:1]]
-    told += ["", f"without: {' '.join(f'{variable(op)}=vendor' for op in ops)}"]
-    told += [f"every run: {folder}"]
-    return told
+        lines += ["", f"{index}. {together}{only}", f"   {cause.outcome.detail}"]
+        lines += [f"   {line}" for line in _call(cause.call)]
+    ops = [each.op for cause in result.causes for each in cause.operators[:1]]
+    lines += ["", f"without: {' '.join(f'{variable(op)}=vendor' for op in ops)}"]
+    lines += [f"every run: {folder}"]
+    return lines
 
 
 def variable(op: str) -> str:
@@ -32,8 +32,8 @@ def variable(op: str) -> str:
     return "FLAGOS_OP_" + op.removeprefix("aten::").replace("::", "__").replace(".", "__")
 
 
-def _single(found: Found) -> bool:
-    return sum(len(cause.operators) for cause in found.causes) == 1
+def _single(result: Result) -> bool:
+    return sum(len(cause.operators) for cause in result.causes) == 1
 
 
 def _runs(count: int) -> str:
@@ -44,16 +44,16 @@ def _call(call: Call | None) -> list[str]:
     if call is None:
         return []
     if call.arguments is None:
-        return [call.said or ""]
+        return [call.message or ""]
     which = f"call {call.call} of {call.op}, counted from 0"
-    told = {
+    heading = {
         "differs": f"first call that differs: {which}",
         "raised": f"first call that raises: {which}: {call.raised}",
         "crashed": f"the call that does not end: {which}"
         + (f": {call.raised}" if call.raised is not None else ""),
         "rounding": f"no call differs by more than kernels may; most does {which}",
     }[call.kind]
-    lines = [told, *(f"  {argument}" for argument in call.arguments)]
+    lines = [heading, *(f"  {argument}" for argument in call.arguments)]
     for one in call.differences or []:
         if one.differs or call.kind == "rounding":
             reason = one.reason or f"max |Δ| {one.max_abs:.6g}, relative {one.max_rel:.3g}"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from flagos.cli.output import CommandError
 from torch_fl_tools.bisect import process
-from torch_fl_tools.bisect.findings import Cause, Found, Outcome, Suspect
+from torch_fl_tools.bisect.findings import Cause, Outcome, Result, Suspect
 from torch_fl_tools.bisect.search import Search
 from torch_fl_tools.bisect.state import Run, State
 from torch_fl_tools.bisect.trial import Trial, Watch
@@ -61,8 +61,8 @@ class Program:
 class _Over(Exception):
     """The search ends here."""
 
-    def __init__(self, verdict: str, said: str) -> None:
-        super().__init__(said)
+    def __init__(self, verdict: str, message: str) -> None:
+        super().__init__(message)
         self.verdict = verdict
 
 
@@ -144,10 +144,10 @@ class Session:
         if any(folder.glob("plan.*.json")):
             return
         self.state.runs.pop()  # a run that says nothing
-        said = process.last_line(folder / "stderr")
+        error = process.last_line(folder / "stderr")
         raise CommandError(
             f"the program ended ({outcome.detail or 'status 0'}) and never loaded flagos"
-            + (f": {said}" if said else ""),
+            + (f": {error}" if error else ""),
             f"it has to use the device flagos, in an environment that has torch-fl; its output is in {folder}",
         )
 
@@ -188,15 +188,15 @@ class Session:
 
     # ---- the search
 
-    def run(self) -> Found:
+    def run(self) -> Result:
         """Search. Raises CommandError for a program that cannot be searched."""
         try:
             candidates = self._candidates()
             causes = self._causes(candidates)
         except _Over as over:
-            return Found(over.verdict, str(over), operators=len(self.routed), runs=len(self._used))
-        said = f"{len(causes)} of {len(candidates)} operators" if len(causes) > 1 else ""
-        return Found("found", said, causes, len(candidates), len(self._used))
+            return Result(over.verdict, str(over), operators=len(self.routed), runs=len(self._used))
+        message = f"{len(causes)} of {len(candidates)} operators" if len(causes) > 1 else ""
+        return Result("found", message, causes, len(candidates), len(self._used))
 
     def _candidates(self) -> list[str]:
         """The operators to search among, after the runs that show that there is something to find."""
@@ -288,17 +288,17 @@ class Session:
 
     def _see(self, folder: Path) -> None:
         for path in sorted(folder.glob("plan.*.json")):
-            told = json.loads(path.read_text())
-            self.routed |= {op: Routed(**one) for op, one in told["routed"].items()}
-            if told["main"] is not None or self.program is None:
-                self.program = Program(told["main"], told["argv"] or [])
+            plan = json.loads(path.read_text())
+            self.routed |= {op: Routed(**one) for op, one in plan["routed"].items()}
+            if plan["main"] is not None or self.program is None:
+                self.program = Program(plan["main"], plan["argv"] or [])
 
     def _require_reference(self, folder: Path) -> None:
-        told = json.loads(next(iter(sorted(folder.glob("plan.*.json")))).read_text())
-        if not told["has_reference"]:
+        plan = json.loads(next(iter(sorted(folder.glob("plan.*.json")))).read_text())
+        if not plan["has_reference"]:
             raise CommandError(
                 f"no operator has an implementation of backend {self.check.reference!r} here: the vendor is "
-                f"{told['vendor']!r}",
+                f"{plan['vendor']!r}",
                 "compare with native, or cpu",
             )
 

@@ -36,11 +36,11 @@ def compare(
         if one.layout != other.layout:
             return FAILED, f"{other.layout} instead of {one.layout}"
         for a, b in zip(samples.components(one), samples.components(other), strict=True):
-            verdict, said = _compare(a, b)
+            verdict, reason = _compare(a, b)
             if verdict == FAILED:
-                return verdict, said
+                return verdict, reason
             if verdict == BASIC and worst == STRICT:
-                worst, why = verdict, said
+                worst, why = verdict, reason
     return worst, why
 
 
@@ -61,13 +61,13 @@ def _compare(one: torch.Tensor, other: torch.Tensor) -> tuple[str, str]:
     try:
         torch.testing.assert_close(b, a, equal_nan=True)
     except AssertionError as error:
-        said = " ".join(str(error).split())[:160]
+        reason = " ".join(str(error).split())[:160]
         rtol, atol = (10 * x for x in torch.testing._comparison.default_tolerances(a))
         try:
             torch.testing.assert_close(b, a, equal_nan=True, rtol=rtol, atol=atol)
         except AssertionError:
-            return FAILED, said
-        return BASIC, said
+            return FAILED, reason
+        return BASIC, reason
     if strides(one) != strides(other):
         return BASIC, f"strides {other.stride()} instead of {one.stride()}"
     return STRICT, ""

@@ -19,7 +19,7 @@ import torch
 from torch_fl.calls import Args, Kwargs
 from torch_fl.flaggems import envelope, package, sizes, table_file, tables, versions
 from torch_fl.flaggems.arguments import argument_names
-from torch_fl_tools.flaggems import kept
+from torch_fl_tools.flaggems import cache_folder
 from torch_fl_tools.flaggems.checker import Checker
 from torch_fl_tools.records import facts
 
@@ -42,7 +42,7 @@ atexit.register(_checker.close)
 
 def path() -> Path:
     """Where findings are kept."""
-    return kept.folder() / tables.file_name("on-use", tables.chip(), package.version())
+    return cache_folder.folder() / tables.file_name("on-use", tables.chip(), package.version())
 
 
 class Admission:
@@ -71,7 +71,7 @@ class Admission:
             )
         with _lock:
             if not self._read:
-                self._take(_kept().get(self._name))
+                self._take(_load().get(self._name))
                 self._read = True
             if self._admits(classes):
                 return None
@@ -169,7 +169,7 @@ def _capturing() -> bool:
     return bool(torch.get_device_module("flagos").is_current_stream_capturing())
 
 
-def _kept() -> dict[str, _Finding]:
+def _load() -> dict[str, _Finding]:
     """What was found before, by overload; nothing where there is no file, or one of other versions."""
     try:
         found = json.loads(path().read_text())
@@ -185,15 +185,15 @@ def _kept() -> dict[str, _Finding]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        told = f"{path()} is not used ({type(error).__name__}: {error}); remove it"
-        warnings.warn(told, RuntimeWarning, stacklevel=2)
+        message = f"{path()} is not used ({type(error).__name__}: {error}); remove it"
+        warnings.warn(message, RuntimeWarning, stacklevel=2)
         return {}
 
 
 def _keep(name: str, found: _Finding) -> None:
     try:
-        with kept.alone(path().stem):
-            overloads = _kept()
+        with cache_folder.alone(path().stem):
+            overloads = _load()
             before = overloads.get(name, _Finding(right=False))
             overload = name.partition(" ")[0]
             known = [sizes.from_table(overload, one.sizes) for one in (before, found)]
@@ -211,5 +211,5 @@ def _keep(name: str, found: _Finding) -> None:
             }
             table_file.write(path(), table)
     except OSError as error:
-        told = f"{path()} cannot be written ({error}): what was verified is not kept"
-        warnings.warn(told, RuntimeWarning, stacklevel=2)
+        message = f"{path()} cannot be written ({error}): what was verified is not kept"
+        warnings.warn(message, RuntimeWarning, stacklevel=2)

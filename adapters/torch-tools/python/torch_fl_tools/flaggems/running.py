@@ -85,7 +85,7 @@ def _run_both(
         expected, error = outcome(case.call, case.sample)
     if error is not None:
         case.why, case.lost = (
-            f"the native kernel raised {implementations.said(error)}",
+            f"the native kernel raised {implementations.message(error)}",
             native().lost(error),
         )
         return
@@ -93,19 +93,19 @@ def _run_both(
     function = implementations.function(op_name.removeprefix("aten::"))
     with flagos.route({op_name: implementations.BACKEND}):
         served = _calls(op_name)
-        function.told = case.calls.append
+        function.on_call = case.calls.append
         try:
             with _declined_by(function) as declined:
                 actual, error = outcome(case.call, case.sample)
         finally:
-            function.told = None
+            function.on_call = None
         if declined:
             found["declined"] = found.get("declined", 0) + 1
             found.setdefault("declines", f"{case.name}: {declined[0]}")
         if error is not None:
             case.verdict, case.why, case.lost = (
                 FAILED,
-                implementations.said(error),
+                implementations.message(error),
                 native().lost(error),
             )
             return
@@ -172,13 +172,13 @@ def _replays_alike(
     """
     function = implementations.function(op_name.removeprefix("aten::"))
     for _ in range(_CALLS - 1):
-        with _declined_by(function) as said:
+        with _declined_by(function) as declines:
             again, error = outcome(case.call, case.sample)
         if error is not None:
             case.lost = native().lost(error)
-            return f"a repeated call raised {implementations.said(error)}"
-        if len(said) != declined:
-            return f"a repeated call is declined otherwise: {(said or ['not at all'])[0]}"
+            return f"a repeated call raised {implementations.message(error)}"
+        if len(declines) != declined:
+            return f"a repeated call is declined otherwise: {(declines or ['not at all'])[0]}"
         if same_bits(first, again):
             continue
         step(f"{BY_NATIVE}{case.name}")
@@ -207,18 +207,18 @@ def loses_by_itself(
 def _repeats_natively(op_name: str, case: Case) -> bool:
     """Whether the native kernel gives the same bits each time, in a few calls and by torch's own account."""
     with flagos.route({op_name: "vendor"}):
-        if _said_to_differ(case):
+        if _warns_that_it_differs(case):
             return False
         runs = [outcome(case.call, case.sample) for _ in range(_CALLS)]
     first = runs[0][0]
     return all(error is None and same_bits(first, made) for made, error in runs)
 
 
-def _said_to_differ(case: Case) -> bool:
+def _warns_that_it_differs(case: Case) -> bool:
     """Whether torch warns that the operator has no deterministic form, which a few calls may not show."""
     from torch.testing._internal.common_utils import DeterministicGuard
 
-    with DeterministicGuard(True, warn_only=True), warnings.catch_warnings(record=True) as told:
+    with DeterministicGuard(True, warn_only=True), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         outcome(case.call, case.sample)
-    return any("does not have a deterministic implementation" in str(one.message) for one in told)
+    return any("does not have a deterministic implementation" in str(one.message) for one in caught)

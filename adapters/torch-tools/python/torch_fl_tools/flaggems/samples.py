@@ -88,8 +88,8 @@ def parts(sample: Any) -> tuple[Any, ...]:
 
 def _replaced(sample: Any, **others: Any) -> Any:
     """The sample with another `input`, `args` or `kwargs`."""
-    kept = {"input": sample.input, "args": sample.args, "kwargs": sample.kwargs}
-    return _sample(**{**kept, **others})
+    fields = {"input": sample.input, "args": sample.args, "kwargs": sample.kwargs}
+    return _sample(**{**fields, **others})
 
 
 def _sample(input: Any, args: Args = (), kwargs: Kwargs | None = None) -> Any:

@@ -60,7 +60,7 @@ def measure(
     progress: Callable[[str, Row], None] | None = None,
     seconds: float = float("inf"),
     known: dict[str, dict[str, float]] | None = None,
-    kept: Callable[[dict[str, dict[str, float]]], None] | None = None,
+    on_progress: Callable[[dict[str, dict[str, float]]], None] | None = None,
     classes: tuple[tuple[str, int], ...] = (("small", 200), ("large", 20)),
 ) -> dict[str, dict[str, float]]:
     """The ratio of FlagGems' time to the native one, for each overload and class.
@@ -85,27 +85,27 @@ def measure(
     names.sort(
         key=lambda name: name not in verdicts or verdicts[name]["verdict"] != table_file.STRICT
     )
-    told = progress or (lambda name, row: None)
+    on_row = progress or (lambda name, row: None)
     try:
         for index, name in enumerate(names):
             if time.monotonic() - began > seconds:
-                told(f"{len(names) - index} overloads", Row("all", error="no time left"))
+                on_row(f"{len(names) - index} overloads", Row("all", error="no time left"))
                 break
             ratios = {}
             for shape, iterations in classes:
                 try:
                     ratios[shape] = _ratio(name, made[shape][name], rounds, iterations)
-                    told(name, Row(shape, ratios[shape]))
+                    on_row(name, Row(shape, ratios[shape]))
                 except Exception as error:
                     # Reported. Without a measurement the overload is not routed by default.
-                    said = f"{type(error).__name__}: {error}"[:200]
-                    told(name, Row(shape, error=said))
+                    message = f"{type(error).__name__}: {error}"[:200]
+                    on_row(name, Row(shape, error=message))
                     break
             # A measurement of one class only is dropped.
             if len(ratios) == len(classes):
                 found[name] = {shape: round(ratio, 3) for shape, ratio in ratios.items()}
-                if kept is not None:
-                    kept(found)
+                if on_progress is not None:
+                    on_progress(found)
     except KeyboardInterrupt:
         print("interrupted: what was measured is kept", file=sys.stderr)
     return found
@@ -164,7 +164,7 @@ def main(arguments: list[str] | None = None) -> int:
     in_vain: set[str] = set()
     complete = True
 
-    def told(name: str, row: Row) -> None:
+    def on_row(name: str, row: Row) -> None:
         nonlocal complete
         if row.shape == "all":
             complete = False
@@ -173,7 +173,7 @@ def main(arguments: list[str] | None = None) -> int:
         what = row.error if row.ratio is None else f"{row.ratio:.2f}"
         print(f"{name} ({row.shape}): {what}", file=sys.stderr, flush=True)
 
-    def kept(measured: dict[str, dict[str, float]]) -> None:
+    def on_progress(measured: dict[str, dict[str, float]]) -> None:
         if path is not None:
             table_file.write(table_file.partial(path), tables.table(measured))
 
@@ -181,7 +181,9 @@ def main(arguments: list[str] | None = None) -> int:
         try:
             known = tables.continued(path, kind) if options.resume else {}
             with redirect_stdout(sys.stderr):  # FlagGems prints while it is imported
-                measured = measure(options.ops, options.rounds, told, options.seconds, known, kept)
+                measured = measure(
+                    options.ops, options.rounds, on_row, options.seconds, known, on_progress
+                )
         except RuntimeError as error:
             print(f"error: {error}", file=sys.stderr)
             return 1

@@ -114,11 +114,11 @@ def _record(command: list[str], out: Path, meta: bool, as_json: bool) -> int:
             if not processes
             else "the program called no operator of torch"
         )
-        said = f"nothing was recorded: {why}; {out} is not written"
+        message = f"nothing was recorded: {why}; {out} is not written"
         if as_json:
-            print(json.dumps({"error": said, "hint": None, "status": status}))
+            print(json.dumps({"error": message, "hint": None, "status": status}))
         else:
-            print(f"error: {said}", file=sys.stderr)
+            print(f"error: {message}", file=sys.stderr)
         return status or 1
     merged = files.merged(calls)
     try:
@@ -126,8 +126,8 @@ def _record(command: list[str], out: Path, meta: bool, as_json: bool) -> int:
     except OSError as error:
         raise output_files.cannot_be_written(out, error) from error
     if as_json:
-        told = {"file": str(out), "status": status, "calls": len(merged), "left_out": left_out}
-        print(json.dumps(told))
+        summary = {"file": str(out), "status": status, "calls": len(merged), "left_out": left_out}
+        print(json.dumps(summary))
     else:
         operators = len({call.op for call in merged})
         print(

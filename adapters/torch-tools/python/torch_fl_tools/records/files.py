@@ -57,9 +57,9 @@ def read(path: Path) -> list[Call]:
             f"{path} is no record: `flagos record -o FILE -- python program.py` writes one"
         )
     if head["flagos_record"] != VERSION:
-        told = head["flagos_record"]
+        version = head["flagos_record"]
         raise BrokenRecord(
-            f"{path} is a record of version {told}, and this flagos reads {VERSION}: record it anew"
+            f"{path} is a record of version {version}, and this flagos reads {VERSION}: record it anew"
         )
     found = []
     for number, line in enumerate(lines[1:], 2):

@@ -28,13 +28,13 @@ def shares(parts: Sequence[tuple[str, float]], classes: Mapping[str, str], title
         width = WIDTH * value / whole if whole else 0.0
         if width <= 0:
             continue
-        told = share(value, whole)
+        label = share(value, whole)
         drawn.append(
-            f'<g><title>{escape(name)}: {told}</title><rect class="{classes[name]}" x="{x:.1f}" y="0" '
+            f'<g><title>{escape(name)}: {label}</title><rect class="{classes[name]}" x="{x:.1f}" y="0" '
             f'width="{width:.1f}" height="28"/>'
         )
-        if width > 9 * len(told):
-            drawn.append(f'<text class="on" x="{x + width / 2:.1f}" y="19">{told}</text>')
+        if width > 9 * len(label):
+            drawn.append(f'<text class="on" x="{x + width / 2:.1f}" y="19">{label}</text>')
         drawn.append("</g>")
         x += width
     return _svg(28, title, drawn)

@@ -59,28 +59,28 @@ class OverCuda(OutputCode):
             inputs.clear()  # the graph frees its arguments while it runs
         _replace(arguments, self._passing, self._as_native)
         resized = [arguments[index].untyped_storage() for index in self._staying if self._resizes]
-        kept = self._put_views(arguments) if self._staying else None
+        view_set = self._put_views(arguments) if self._staying else None
         try:
             results = list(self.compiled(arguments))
         finally:
             for storage in resized:
                 torch.ops.flagos.follow_twin(storage)
         _replace(results, self._results, self._as_flagos)
-        if kept is not None:
+        if view_set is not None:
             arguments.clear()
-            if kept.rest():
-                self._resting.append(kept)
+            if view_set.rest():
+                self._resting.append(view_set)
         return results
 
     def _put_views(self, arguments: list[Any]) -> Views | None:
         """Put views in the place of the arguments that stay; None if they are new ones, which are not kept."""
         try:
-            kept = self._resting.pop()
+            view_set = self._resting.pop()
         except IndexError:
             pass
         else:
-            if kept.enter(arguments):
-                return kept
+            if view_set.enter(arguments):
+                return view_set
         # Nothing but the list has the new views, so that a holder beside it is noticed.
         with _disable_current_modes(), torch._C.DisableTorchFunction():
             tensors = [arguments[index] for index in self._staying]
@@ -89,9 +89,9 @@ class OverCuda(OutputCode):
                 _replace(arguments, self._staying, self._as_native)
                 return None
             views = torch.ops.flagos.views_tensors(address)
-            kept = Views(address, arguments, self._staying, views, torch._C.TensorBase)
-        kept.replace(arguments)
-        return kept
+            view_set = Views(address, arguments, self._staying, views, torch._C.TensorBase)
+        view_set.replace(arguments)
+        return view_set
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_resting": []}  # a copy has views of its own

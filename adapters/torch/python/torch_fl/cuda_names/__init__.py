@@ -21,7 +21,7 @@ _lock = threading.Lock()
 _aliased = False
 
 
-def asked() -> bool:
+def is_requested() -> bool:
     """Whether the environment asks for the alias. Raises flagos.ConfigError for a value that is no flag."""
     return _core.environment_flag(VARIABLE)
 

@@ -104,12 +104,12 @@ def _distributed(op: Any, name: str, tensor: torch.Tensor, mesh: DeviceMesh) -> 
 
 def _placements(op: Any, tensors: dict[str, DTensor], mesh: DeviceMesh) -> list[Placement]:
     # The output has the placements that the forward pass chose; query, key and value may have others.
-    asked = ["out"] if op is BACKWARD else ["query", "key", "value"]
+    required = ["out"] if op is BACKWARD else ["query", "key", "value"]
     chosen: list[Placement] = []
     shards = {BATCH: 1, HEADS: 1}
     for dimension, ranks in enumerate(mesh.shape):
         placement: Placement = Replicate()
-        for name in asked:
+        for name in required:
             wanted = tensors[name].placements[dimension]
             if type(wanted) is not Shard or wanted.dim not in shards:
                 continue

@@ -63,7 +63,7 @@ def policy() -> str:
     )
 
 
-def told() -> str:
+def description() -> str:
     """How configurations are chosen, in words."""
     value = policy()
     if value == ON:

@@ -82,19 +82,19 @@ class Function:
         self._overload = overload
         self._function = given
         self._given_device = False
-        self.told: Callable[[envelope.Holding], None] | None = None
+        self.on_call: Callable[[envelope.Holding], None] | None = None
         self.declined: Callable[[str], None] | None = None
         self.only: list[str] = []
         self.refuses: Callable[[Args, Kwargs], str | None] | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self.told is not None or self.only:
+        if self.on_call is not None or self.only:
             held = envelope.holding(self._overload, args, kwargs, self.only)
             if broken := [name for name in self.only if name not in held]:
                 # Not told: it is not known here what the function makes of it.
                 raise UnsupportedError(f"it was verified only where {envelope.meaning(broken[0])}")
-            if self.told is not None:
-                self.told(held)
+            if self.on_call is not None:
+                self.on_call(held)
         if self.refuses is not None and (reason := self.refuses(args, kwargs)) is not None:
             raise self._declines(reason)
         writes = _mutates(self._overload)
@@ -108,11 +108,11 @@ class Function:
         try:
             result = serve(*args, **kwargs)
         except NotImplementedError as error:
-            raise self._declines(f"FlagGems raises {said(error)}") from error
+            raise self._declines(f"FlagGems raises {message(error)}") from error
         except _REFUSALS as error:
             if writes:
                 raise
-            raise self._declines(f"FlagGems raises {said(error)}") from error
+            raise self._declines(f"FlagGems raises {message(error)}") from error
         if not writes and _is_of(result, args):
             raise self._declines("FlagGems returns an argument")
         if writes and not _takes_native_tensors():
@@ -178,7 +178,7 @@ def _is_of(result: Any, args: Args) -> bool:
     )
 
 
-def said(error: Exception) -> str:
+def message(error: Exception) -> str:
     """The type and the message of an error, in one line."""
     return f"{type(error).__name__}: " + " ".join(str(error).split())[:200]
 
@@ -263,9 +263,9 @@ def register() -> None:
         _missing = str(error)
         _refuse_pack()
         return
-    asked = presence.policy()
-    if asked != presence.POLICIES[0] and (absent := presence.unmet()) is not None:
-        raise ImportError(f"{presence.POLICY}={asked}: {absent}", name=presence.NAME)
+    wanted = presence.policy()
+    if wanted != presence.POLICIES[0] and (absent := presence.unmet()) is not None:
+        raise ImportError(f"{presence.POLICY}={wanted}: {absent}", name=presence.NAME)
     known = torch._C._dispatch_has_kernel_for_dispatch_key
     unknown = versions.why_unknown(package.version())
     of_parts: dict[str, Callable[..., Any]] = {}
@@ -292,7 +292,7 @@ def register() -> None:
             unavailable_reason=unusable,
             on_request=None if unusable else tables.not_by_default(overload),
             only=[(_short(name), envelope.meaning(name)) for name in only] + _in_pack(overload),
-            verdict=tables.told(overload),
+            verdict=tables.description(overload),
         )
         _registered[overload] = name
         if unusable is None:

@@ -45,7 +45,7 @@ def refusal(overload: str, args: Args, kwargs: Kwargs) -> str | None:
     except KeyError:
         if len(_answers) >= _KEPT:
             _answers.clear()
-        answer = _answers[key] = _asked(overload, args, kwargs)
+        answer = _answers[key] = _answer(overload, args, kwargs)
         return answer
 
 
@@ -81,7 +81,7 @@ def _sharing(tensors: list[torch.Tensor]) -> tuple[tuple[int, int, int], ...]:
     )
 
 
-def _asked(overload: str, args: Args, kwargs: Kwargs) -> str | None:
+def _answer(overload: str, args: Args, kwargs: Kwargs) -> str | None:
     op = python_kernels.require_operator(f"aten::{overload}")
     outs = {argument.name for argument in op._schema.arguments if argument.is_out}
     writes = outs or {
@@ -94,25 +94,25 @@ def _asked(overload: str, args: Args, kwargs: Kwargs) -> str | None:
         if any(stride == 0 for _, stride in _layout(target)) or any(
             _overlap(target, other, torch.Tag.pointwise in op.tags) for other in read
         ):
-            return f"it writes to {_told(target)}, whose memory is that of another element"
+            return f"it writes to {_described(target)}, whose memory is that of another element"
     try:
         with _disable_current_modes():
             _insist(overload.partition(".")[0], given)
-            asked = {name: _on_meta(value) for name, value in given.items() if name not in outs}
-            made = (_pure(op) or op)(**asked)
+            on_meta = {name: _on_meta(value) for name, value in given.items() if name not in outs}
+            made = (_pure(op) or op)(**on_meta)
     except NotImplementedError:
         return None
     except Exception as error:
-        said = " ".join(str(error).split())[:200]
+        message = " ".join(str(error).split())[:200]
         # What it says of meta tensors it does not say of the others.
-        about_meta = "meta tensor" in said.lower() or "Meta" in said
-        return None if about_meta else f"torch refuses it: {type(error).__name__}: {said}"
+        about_meta = "meta tensor" in message.lower() or "Meta" in message
+        return None if about_meta else f"torch refuses it: {type(error).__name__}: {message}"
     results = made if isinstance(made, (list, tuple)) else (made,)
     for target, result in zip(written, results, strict=False):
         alike = _layout(target) == _layout(result) and target.dtype == result.dtype
         fits = alike if outs else torch.can_cast(result.dtype, target.dtype)
         if target.shape != result.shape or not fits:
-            return f"it writes to {_told(target)}, and the result is {_told(result)}"
+            return f"it writes to {_described(target)}, and the result is {_described(result)}"
     return None
 
 
@@ -128,23 +128,25 @@ def _insist(operator: str, given: Mapping[str, Any]) -> None:
         if taken:
             taken[dim] = index.numel()
         if index.dim() > 1 or index.dtype not in (torch.int64, torch.int32):
-            raise ValueError(f"the index is {_told(index)}, and not whole numbers in a row")
+            raise ValueError(f"the index is {_described(index)}, and not whole numbers in a row")
         if source.dtype != x.dtype or list(source.shape) != taken:
-            raise ValueError(f"{_told(source)} is added to {taken} of {_told(x)}")
+            raise ValueError(f"{_described(source)} is added to {taken} of {_described(x)}")
     elif operator in ("index_put", "index_put_", "_index_put_impl_"):
         indices, values = given["indices"], given["values"]
         if values.dtype != x.dtype:
-            raise ValueError(f"{_told(values)} is put into {_told(x)}")
+            raise ValueError(f"{_described(values)} is put into {_described(x)}")
         place = 0
         for index in indices:
             masks = index is not None and index.dtype in (torch.bool, torch.uint8)
             if masks and index.shape != x.shape[place : place + index.dim()]:
-                raise ValueError(f"{_told(index)} is no mask of {_told(x)}, from dimension {place}")
+                raise ValueError(
+                    f"{_described(index)} is no mask of {_described(x)}, from dimension {place}"
+                )
             place += index.dim() if masks else 1
         if place > x.dim():
-            raise ValueError(f"{_told(x)} has not the {place} dimensions that are indexed")
+            raise ValueError(f"{_described(x)} has not the {place} dimensions that are indexed")
     elif operator == "fill_" and isinstance(value := given["value"], torch.Tensor) and value.dim():
-        raise ValueError(f"{_told(value)} is no number to fill with")
+        raise ValueError(f"{_described(value)} is no number to fill with")
 
 
 def _overlap(target: torch.Tensor, read: torch.Tensor, one_by_one: bool) -> bool:
@@ -168,7 +170,7 @@ def _layout(tensor: torch.Tensor) -> list[tuple[int, int]]:
     return [one for one in zip(tensor.shape, tensor.stride(), strict=True) if one[0] > 1]
 
 
-def _told(tensor: torch.Tensor) -> str:
+def _described(tensor: torch.Tensor) -> str:
     strides = "" if tensor.is_contiguous() else f", strides {list(tensor.stride())}"
     return f"{tensor.dtype} {list(tensor.shape)}{strides}".removeprefix("torch.")
 

@@ -21,7 +21,7 @@ from torch_fl.native import native
 OUTSIDE = "FLAGOS_PACK_OUTSIDE"
 _OUTSIDE = ("native", "jit")
 
-_kept: list[Pack] = []  # mapped as long as the process lives, because C++ has their addresses
+_open: list[Pack] = []  # mapped as long as the process lives, because C++ has their addresses
 
 
 @dataclass(frozen=True)
@@ -56,8 +56,8 @@ def cuda_driver() -> int:
         return 0
     try:
         version = ctypes.c_int()
-        asked = library.nvmlSystemGetCudaDriverVersion_v2(ctypes.byref(version))
-        return version.value if asked == 0 else 0
+        status = library.nvmlSystemGetCudaDriverVersion_v2(ctypes.byref(version))
+        return version.value if status == 0 else 0
     finally:
         library.nvmlShutdown()
 
@@ -110,7 +110,7 @@ def opened(path: Path, machine: Machine | None = None) -> Pack:
             f"{path} is not used: {wrong}; make one for this machine with `flagos pack`, or unset FLAGOS_PACK"
         )
     torch.ops.flagos.use_pack(pack.address, pack.nbytes, kernels)
-    _kept.append(pack)
+    _open.append(pack)
     return pack
 
 

@@ -83,11 +83,11 @@ def to_table(overload: str, verified: Classes) -> dict[str, dict[str, str]]:
     }
 
 
-def from_table(overload: str, told: Mapping[str, Mapping[str, str]]) -> Classes:
+def from_table(overload: str, ranges: Mapping[str, Mapping[str, str]]) -> Classes:
     """The classes that a table tells. Raises ValueError for what it does not tell."""
     names = argument_names(overload)
     found: Classes = {}
-    for name, kinds in told.items():
+    for name, kinds in ranges.items():
         if name not in names or set(kinds) != set(_KINDS):
             raise ValueError(f"{overload} has no argument {name!r} of {', '.join(_KINDS)}")
         a, b, c = (_mask(kinds[kind]) for kind in _KINDS)
@@ -129,11 +129,11 @@ def condition(verified: Classes) -> str:
 
 def meaning(name: str) -> str:
     """What a condition made by `condition` says of a call."""
-    told = []
+    lines = []
     for word in name.removeprefix(PREFIX).split():
         place, _, bits = word.partition(":")
         kinds = zip(_KINDS, (int(x, 16) for x in bits.split("/")), strict=True)
-        told.append(
+        lines.append(
             f"argument {place} has " + ", ".join(f"{ranges(m)} {kind}" for kind, m in kinds)
         )
-    return "sizes are of verified classes: " + "; ".join(told or ["none"])
+    return "sizes are of verified classes: " + "; ".join(lines or ["none"])

@@ -150,13 +150,13 @@ def keep(
             return keep_partial(path, overloads, **about)
         print(f"{path} is made anew: {error}", file=sys.stderr)
         before = {}
-    kept = {name: entry for name, entry in before.items() if name not in reached}
-    if kept and kind == "verdicts":
+    unreached = {name: entry for name, entry in before.items() if name not in reached}
+    if unreached and kind == "verdicts":
         about = {**carried(path), **about}
-    made = table({**overloads, **kept}, **about)
+    made = table({**overloads, **unreached}, **about)
     write(path, made)
     partial(path).unlink(missing_ok=True)
-    before_it = f", {len(kept)} of its entries as they were before" if kept else ""
+    before_it = f", {len(unreached)} of its entries as they were before" if unreached else ""
     print(f"wrote {path}{before_it}", file=sys.stderr)
     return made
 
@@ -310,7 +310,7 @@ def chip_of(entry: Verdict | None = None) -> str:
     return f"{other}, whose processor {here} has"
 
 
-def told(overload: str) -> tuple[str, str] | None:
+def description(overload: str) -> tuple[str, str] | None:
     """The verdict, and what it rests on, in words; None where there is none on this chip."""
     known = verdicts().get(overload)
     if known is None:
@@ -320,7 +320,7 @@ def told(overload: str) -> tuple[str, str] | None:
     if known["verdict"] != STRICT:
         return known["verdict"], f"{where}: {known.get('first') or 'no case reached it'}"
     if policy() in ("auto", "verified", ON_USE):
-        where += f", {configurations.told()}"
+        where += f", {configurations.description()}"
     if "only" not in known:
         return STRICT, f"{where}, in {known['cases']} cases"
     inside = f", in {known['inside']} cases" if "inside" in known else ""

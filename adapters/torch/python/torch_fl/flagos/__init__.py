@@ -176,6 +176,6 @@ def __getattr__(name: str) -> object:
         return make()
     if name in tensor_types.NAMES:
         return globals().setdefault(name, tensor_types.make(name))
-    told = late_names.ELSEWHERE.get(name)
-    instead = f"; in its place use {told}" if told else ""
+    replacement = late_names.ELSEWHERE.get(name)
+    instead = f"; in its place use {replacement}" if replacement else ""
     raise AttributeError(f"module 'torch.flagos' has no attribute {name!r}{instead}")

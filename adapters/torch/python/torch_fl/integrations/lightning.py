@@ -129,15 +129,15 @@ def _indices(devices: int | str | list[int]) -> list[int]:
     count = flagos.device_count()
     if isinstance(devices, str):
         text = devices.strip()
-        asked = (
+        requested = (
             [int(part) for part in text.split(",") if part.strip()] if "," in text else int(text)
         )
     else:
-        asked = devices
+        requested = devices
     indices = (
-        list(asked)
-        if isinstance(asked, list | tuple)
-        else list(range(count if asked == -1 else asked))
+        list(requested)
+        if isinstance(requested, list | tuple)
+        else list(range(count if requested == -1 else requested))
     )
     absent = [index for index in indices if not 0 <= index < count]
     if absent or not indices:
@@ -206,7 +206,9 @@ def _precision(theirs: Any, connector: Any, accelerator: type) -> Any:
     @functools.wraps(theirs)
     def choose(self: Any) -> Any:
         # The Trainer's names, or Fabric's.
-        asked = getattr(self, "_precision_flag", None) or getattr(self, "_precision_input", None)
+        requested = getattr(self, "_precision_flag", None) or getattr(
+            self, "_precision_input", None
+        )
         given = getattr(self, "_precision_plugin_flag", None) or getattr(
             self, "_precision_instance", None
         )
@@ -214,8 +216,8 @@ def _precision(theirs: Any, connector: Any, accelerator: type) -> Any:
             self.strategy,
             connector.DeepSpeedStrategy | connector.FSDPStrategy | connector.ModelParallelStrategy,
         )
-        if given is None and not own and asked in _MIXED and _is_ours(self, accelerator):
-            return connector.MixedPrecision(asked, NAME)
+        if given is None and not own and requested in _MIXED and _is_ours(self, accelerator):
+            return connector.MixedPrecision(requested, NAME)
         return theirs(self)
 
     return choose

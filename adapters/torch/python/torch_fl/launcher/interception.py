@@ -76,9 +76,9 @@ class Interception:
             return self.plan(called, args, kwargs, given, result) if whole else None
         except Exception as error:
             # The launch itself was made: failing to understand it must not become the caller's failure.
-            said = str(error)
+            message = str(error)
             if not isinstance(error, Unsupported):
-                said = f"{type(error).__name__}: {error}"
+                message = f"{type(error).__name__}: {error}"
             function = self.function(called)
-            reasons.keep_kernel(f"{function.__module__}.{function.__name__}", said)
+            reasons.keep_kernel(f"{function.__module__}.{function.__name__}", message)
             return None

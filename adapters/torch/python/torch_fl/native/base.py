@@ -107,8 +107,8 @@ class Native:
 
     def lost(self, error: BaseException) -> bool:
         """Whether the error means that no later call of this process can use the device."""
-        said = str(error)
-        return any(word in said for word in self._described["device_lost"])
+        message = str(error)
+        return any(word in message for word in self._described["device_lost"])
 
     # ---- devices
 

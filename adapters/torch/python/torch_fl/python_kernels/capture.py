@@ -105,7 +105,7 @@ class _Recording(TorchDispatchMode):
         # (first byte, bytes, memory, the address its offsets count from)
         self._known: list[tuple[int, int, int, int]] = []
         self._by_storage: dict[int, int] = {}
-        self._kept: list[Any] = []  # keeps all tensors alive, so that no address is used twice
+        self._alive: list[Any] = []  # keeps all tensors alive, so that no address is used twice
         self._blocks: list[int] = []
         self._steps: list[list[int]] = []
         self._refusal: Refusal | None = None
@@ -119,7 +119,7 @@ class _Recording(TorchDispatchMode):
 
     def _know(self, storage: torch.UntypedStorage, memory: int, origin: int) -> None:
         self._known.append((storage.data_ptr(), storage.nbytes(), memory, origin))
-        self._kept.append(storage)
+        self._alive.append(storage)
 
     def _refuse(self, reason: str) -> None:
         if self._refusal is None:
@@ -179,19 +179,19 @@ class _Recording(TorchDispatchMode):
         current = 0 if self._without_device else native().stream_handle()
         if stream != current:
             raise Refusal("it launches on a stream other than the current one")
-        told = launcher.describe(kernel, grid, args)
-        flags = told["cooperative"] * _COOPERATIVE | told["pdl"] * _PDL
+        launch = launcher.describe(kernel, grid, args)
+        flags = launch["cooperative"] * _COOPERATIVE | launch["pdl"] * _PDL
         words = [
             _LAUNCH,
-            told["function"],
-            *told["grid"],
-            *told["block"],
-            *told["cluster"],
-            told["shared_bytes"],
+            launch["function"],
+            *launch["grid"],
+            *launch["block"],
+            *launch["cluster"],
+            launch["shared_bytes"],
             flags,
-            len(told["params"]),
+            len(launch["params"]),
         ]
-        for size, kind, bits, tensor_map in told["params"]:
+        for size, kind, bits, tensor_map in launch["params"]:
             found = self._memory_at(bits) if bits and size >= 8 else None
             if kind == "constant":
                 if found is not None:
@@ -205,7 +205,7 @@ class _Recording(TorchDispatchMode):
                 words += [size, _POINTER, *found]
             else:
                 words += [size, _TENSOR_MAP, *found, *_map_words(tensor_map)]
-        self._kept.append(args)
+        self._alive.append(args)
         return words
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -219,7 +219,7 @@ class _Recording(TorchDispatchMode):
     def _dispatched(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
         if func in _PURE:
             return
-        self._kept += [args, kwargs, result]
+        self._alive += [args, kwargs, result]
         tensors = [leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)]
         device = next((t.device for t in self._inputs), None)
         on_host = not self._without_device and any(t.device.type == _HOST for t in tensors)

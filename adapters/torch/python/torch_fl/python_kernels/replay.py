@@ -41,8 +41,8 @@ def statistics() -> dict[str, Recordings]:
     found = {}
     for op in implementations.served_natively():
         replayed, undecided, refused, replays, reasons, *packed = torch.ops.flagos.recordings(op)
-        told = tuple(sorted(set(reasons)))
-        found[op] = Recordings(replayed, undecided, refused, replays, told, *packed)
+        explanations = tuple(sorted(set(reasons)))
+        found[op] = Recordings(replayed, undecided, refused, replays, explanations, *packed)
     return found
 
 

@@ -196,10 +196,10 @@ class _ByKey:
 def _rebuild_from_key(
     sender: int,
     place: tuple[str, int, int, int, int],
-    told: tuple[torch.Tensor, torch.Tensor],
+    tensors: tuple[torch.Tensor, torch.Tensor],
 ) -> torch.UntypedStorage:
     flagos.init()  # raises in a forked child
-    message = _Message(*told)
+    message = _Message(*tensors)
     message.taker.fill_(os.getpid())
     known = reductions.storage_from_cache(torch.UntypedStorage, (DEVICE, *place))
     if known is None and sender == os.getpid():

@@ -116,10 +116,10 @@ def decline(reason: str) -> Exception:
 
 def decline_others(what: str, given: Mapping[str, Any], ignored: tuple[str, ...] = ()) -> None:
     """Declines a call with arguments in ``given`` that ``what`` does not know and that ask for something."""
-    asked = sorted(
+    requested = sorted(
         name
         for name, value in given.items()
         if name not in ignored and value is not None and value is not False
     )
-    if asked:
-        raise decline(f"{what} does not know {', '.join(asked)}")
+    if requested:
+        raise decline(f"{what} does not know {', '.join(requested)}")

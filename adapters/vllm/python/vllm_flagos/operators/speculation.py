@@ -30,13 +30,13 @@ def _places(ends: Tensor, rows: Tensor) -> Tensor:
 
 
 def _write(
-    output: Tensor, ends: Tensor, kept: Tensor, tokens: Tensor, bonus: Tensor, serve: Tensor
+    output: Tensor, ends: Tensor, accepted: Tensor, tokens: Tensor, bonus: Tensor, serve: Tensor
 ) -> None:
     """Writes ``tokens`` up to the first draft that is not kept, and the bonus where all are."""
-    rows = _requests(ends, len(kept))
+    rows = _requests(ends, len(accepted))
     places = _places(ends, rows)
     rejected = torch.full((len(ends), output.shape[1]), False, device=output.device)
-    rejected[rows, places] = ~kept
+    rejected[rows, places] = ~accepted
     before = (rejected.long().cumsum(1) - rejected.long())[rows, places] == 0
     shown = before & serve[rows]
     output[rows[shown], places[shown]] = tokens[shown].to(output.dtype)
@@ -61,12 +61,12 @@ def _greedily(
     SYNTHETIC_MODE: bool,
 ) -> None:
     serve = torch.ones_like(ends, dtype=torch.bool) if is_greedy is None else is_greedy
-    kept, tokens = drafts == best, best
+    accepted, tokens = drafts == best, best
     if SYNTHETIC_MODE:
         assert uniform is not None and rates is not None
-        kept = (uniform < rates[_places(ends, _requests(ends, len(drafts)))]) & (drafts >= 0)
-        tokens = torch.where(kept, drafts.to(best.dtype), best)
-    _write(output, ends, kept, tokens, bonus, serve)
+        accepted = (uniform < rates[_places(ends, _requests(ends, len(drafts)))]) & (drafts >= 0)
+        tokens = torch.where(accepted, drafts.to(best.dtype), best)
+    _write(output, ends, accepted, tokens, bonus, serve)
 
 
 def _randomly(
@@ -92,16 +92,16 @@ def _randomly(
     target = target_probs.gather(1, numbers)[:, 0]
     if SYNTHETIC_MODE:
         assert rates is not None
-        kept = uniform < rates[_places(ends, _requests(ends, len(drafts)))]
+        accepted = uniform < rates[_places(ends, _requests(ends, len(drafts)))]
     elif NO_DRAFT_PROBS:
-        kept = target >= uniform
+        accepted = target >= uniform
     else:
         assert draft_probs is not None
         draft = draft_probs.gather(1, numbers)[:, 0]
-        kept = (draft > 0) & (target / draft >= uniform)
-    kept &= real
-    tokens = torch.where(kept, drafts, recovered.to(drafts.dtype))
-    _write(output, ends, kept, tokens, bonus, ~is_greedy)
+        accepted = (draft > 0) & (target / draft >= uniform)
+    accepted &= real
+    tokens = torch.where(accepted, drafts, recovered.to(drafts.dtype))
+    _write(output, ends, accepted, tokens, bonus, ~is_greedy)
 
 
 def _expand(

@@ -46,7 +46,7 @@ from torch_fl.flaggems import (
 )
 from torch_fl.native import native
 from torch_fl_tools.comparing.names import matches
-from torch_fl_tools.flaggems import kept
+from torch_fl_tools.flaggems import cache_folder
 from torch_fl_tools.flaggems.command import at_least_one
 from torch_fl_tools.flaggems.packs import making, measuring, without_device
 from torch_fl_tools.records import files
@@ -146,8 +146,8 @@ def _pack(options: argparse.Namespace) -> int:
             stack.enter_context(without_device.chip_without_device(target))
         stack.enter_context(maker.launches_by_triton())
         for number, (overload, of_overload) in enumerate(sorted(wanted.items()), 1):
-            said = f"[{number}/{len(wanted)}] {overload}: {len(of_overload)} calls"
-            print(said, end="", file=sys.stderr, flush=True)
+            heading = f"[{number}/{len(wanted)}] {overload}: {len(of_overload)} calls"
+            print(heading, end="", file=sys.stderr, flush=True)
             maker.add(overload, of_overload, lambda call: None)
             packed = len(maker.made.calls.get(overload, {}))
             print(f", {packed} signatures packed", file=sys.stderr, flush=True)
@@ -164,20 +164,20 @@ def _pack(options: argparse.Namespace) -> int:
         pack_file.write(options.out, contents)
         with ExitStack() as stack:
             try:
-                stack.enter_context(kept.alone("measuring"))
+                stack.enter_context(cache_folder.alone("measuring"))
             except OSError as error:
                 _say(f"others that measure are not waited for: {error}")
             measured = measuring.measure(pack_in_use.opened(options.out), made, _say)
         contents = measuring.with_times(contents, measured)
     digest = pack_file.write(options.out, contents)
-    told = _summary(options.out, digest, made, contents, time.monotonic() - began)
+    summary = _summary(options.out, digest, made, contents, time.monotonic() - began)
     if options.json:
-        print(json.dumps({**told, "left_out": contents.about["left_out"]}))
+        print(json.dumps({**summary, "left_out": contents.about["left_out"]}))
     else:
         print(
-            f"wrote {options.out}: {told['calls']} calls of {told['operators']} operators with {told['signatures']} "
-            f"signatures, {told['kernels']} kernels, {told['nbytes'] / 1e6:.1f} MB, for {told['chip']}, "
-            f"in {told['seconds']:.0f} s\n"
+            f"wrote {options.out}: {summary['calls']} calls of {summary['operators']} operators with "
+            f"{summary['signatures']} signatures, {summary['kernels']} kernels, {summary['nbytes'] / 1e6:.1f} MB, "
+            f"for {summary['chip']}, in {summary['seconds']:.0f} s\n"
             f"  {digest}",
             file=sys.stderr,
         )

@@ -85,12 +85,12 @@ class Maker:
         self._handles: dict[int, int] = {}  # of functions: the number of the kernel
         self._device, self._first = torch.device("flagos"), torch.device("flagos", 0)
 
-    def add(self, overload: str, calls: Iterable[Call], told: Callable[[Call], None]) -> None:
+    def add(self, overload: str, calls: Iterable[Call], on_call: Callable[[Call], None]) -> None:
         """Pack the calls of a verified overload that it may serve."""
         within = within_conditions(overload)
         with self._recorder(overload) as recorder:
             for call in calls:
-                told(call)
+                on_call(call)
                 try:
                     self._add(recorder, call, within)
                 except NotPacked as error:
@@ -222,7 +222,7 @@ class _Recorder:
         if isinstance(outcome, NotPacked):
             raise outcome
         if raised is not None:
-            raise NotPacked(f"it raises {implementations.said(raised)}") from raised
+            raise NotPacked(f"it raises {implementations.message(raised)}") from raised
         if outcome is None:
             raise NotPacked("torch serves the call by other operators")
         return outcome

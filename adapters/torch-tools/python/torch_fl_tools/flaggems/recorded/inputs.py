@@ -76,19 +76,19 @@ class Inputs:
             values = next(left)
             if facts.on_host:
                 return values.view(facts.shape)
-            told = f"`{name}`, {facts}"
+            description = f"`{name}`, {facts}"
             if facts.memory is None:
-                base = zones.memory(facts.offset + facts.extent, told)
-                at, kept = facts.offset, name not in self.written
+                base = zones.memory(facts.offset + facts.extent, description)
+                at, is_read_only = facts.offset, name not in self.written
             else:
                 number, at = facts.memory
-                kept = number not in writes_to
+                is_read_only = number not in writes_to
                 if number not in shared:
-                    shared[number] = zones.memory(sizes[number], told)
+                    shared[number] = zones.memory(sizes[number], description)
                 base = shared[number]
             tensor = zones.view(base, at, facts.dtype, facts.shape, facts.strides)
             _fill(tensor, values)
-            if kept and not any(base is known for known in read_only):
+            if is_read_only and not any(base is known for known in read_only):
                 read_only.append(base)
             return tensor
 

@@ -68,7 +68,7 @@ def judge(
             return Outcome(None, f"there is no memory for it: {error}".splitlines()[0], short=True)
         return Outcome(
             None,
-            f"it could not be checked: {implementations.said(error)}",
+            f"it could not be checked: {implementations.message(error)}",
             lost=native().lost(error),
         )
 
@@ -104,7 +104,7 @@ def _judge(
     except Exception as error:
         if implementations.without_memory(error):
             raise
-        found.why = f"the native kernel raised {implementations.said(error)}"
+        found.why = f"the native kernel raised {implementations.message(error)}"
         found.lost = native().lost(error)
         return found
 
@@ -124,7 +124,7 @@ def _judge(
         except Exception as error:
             if implementations.without_memory(error):
                 raise
-            made, wrong = None, f"it raises {implementations.said(error)}"
+            made, wrong = None, f"it raises {implementations.message(error)}"
             found.lost = native().lost(error)
         verdict, why = (FAILED, wrong) if wrong else (None, "")
         if made is not None and not wrong:
@@ -134,7 +134,7 @@ def _judge(
         if verdict is not None and (found.verdict is None or worse(verdict, found.verdict)):
             found.verdict, found.why, found.compared = verdict, why, not wrong
             if why and number:
-                found.why += f" (by configuration {number}: {'; '.join(choice.told)[:200]})"
+                found.why += f" (by configuration {number}: {'; '.join(choice.descriptions)[:200]})"
         number += 1
         found.configurations = number
         if found.verdict == FAILED or (found.verdict is not None and not every_config):

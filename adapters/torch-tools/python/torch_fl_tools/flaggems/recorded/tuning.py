@@ -25,7 +25,7 @@ class Choice:
     def __init__(self) -> None:
         self.configurations = 1
         """How many configurations the kernel with the most has."""
-        self.told: list[str] = []
+        self.descriptions: list[str] = []
         """The kernels that are tuned, each with the configuration that ran."""
         self.chosen: Configurations = {}
         """The same as a tuning file has it: by the kernel's name and the key that it is tuned by."""
@@ -50,7 +50,7 @@ def choosing(number: int, named: configurations.Named = {}) -> Iterator[Choice]:
             kernel, key = configurations.name(tuner), configurations.key(tuner, kwargs)
             wanted = named.get(kernel, {}).get(key) if number == 0 else None
             config = next((c for c in tuner.configs if configurations.plain(c) == wanted), config)
-            choice.told.append(f"{tuner.base_fn.__name__}: {config}")
+            choice.descriptions.append(f"{tuner.base_fn.__name__}: {config}")
             choice.chosen.setdefault(kernel, {})[key] = configurations.plain(config)
         try:
             return configurations.launch(tuner, config, args, kwargs)
@@ -72,11 +72,11 @@ def _forgetting(run: Callable[..., Any]) -> Callable[..., Any]:
     """FlagGems' `LibEntry.run`, which keeps the kernel of the first configuration, without what it keeps."""
 
     def forgetful(entry: Any, *args: Any, **kwargs: Any) -> Any:
-        kept = entry.kernel_cache
-        entry.kernel_cache = tuple({} for _ in kept)
+        caches = entry.kernel_cache
+        entry.kernel_cache = tuple({} for _ in caches)
         try:
             return run(entry, *args, **kwargs)
         finally:
-            entry.kernel_cache = kept
+            entry.kernel_cache = caches
 
     return forgetful

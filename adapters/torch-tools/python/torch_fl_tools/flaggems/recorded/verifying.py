@@ -266,10 +266,10 @@ def _can_be_interpreted(call: Call) -> bool:
 
 def digest(calls: Iterable[Call], how: How) -> str:
     """What was verified, and how, in a few letters: with the same there is nothing to do again."""
-    said = hashlib.sha256(f"{how.every_config} {how.sanitizer}".encode())
+    digest_of = hashlib.sha256(f"{how.every_config} {how.sanitizer}".encode())
     for line in sorted(json.dumps(facts.to_json(replace(call, count=1))) for call in calls):
-        said.update(line.encode())
-    return said.hexdigest()[:12]
+        digest_of.update(line.encode())
+    return digest_of.hexdigest()[:12]
 
 
 def merged(

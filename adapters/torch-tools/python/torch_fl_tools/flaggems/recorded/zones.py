@@ -100,9 +100,9 @@ def _bytes_of(tensor: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     """The elements of a mask, with one for each byte of the allocation, that are the tensor's."""
     size = tensor.itemsize
     # Strides of 0 name the same bytes again.
-    kept = [(n, s) for n, s in zip(tensor.shape, tensor.stride(), strict=True) if s != 0 or n == 0]
-    shape = [*(n for n, _ in kept), size]
-    strides = [*(s * size for _, s in kept), 1]
+    own = [(n, s) for n, s in zip(tensor.shape, tensor.stride(), strict=True) if s != 0 or n == 0]
+    shape = [*(n for n, _ in own), size]
+    strides = [*(s * size for _, s in own), 1]
     return mask.as_strided(shape, strides, tensor.storage_offset() * size)
 
 
@@ -152,10 +152,10 @@ class Fenced(TorchDispatchMode):
             return made
         self._made += 1
         fenced = self._zones.like(
-            made, f"the memory number {self._made} that it allocates, {_told(made)}"
+            made, f"the memory number {self._made} that it allocates, {_described(made)}"
         )
         return fenced if empty else fenced.copy_(made)
 
 
-def _told(tensor: torch.Tensor) -> str:
+def _described(tensor: torch.Tensor) -> str:
     return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"

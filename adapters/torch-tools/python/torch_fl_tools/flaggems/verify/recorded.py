@@ -48,7 +48,7 @@ class Recorded:
         self,
         entries: Verdicts,
         seconds: float,
-        kept: Callable[[Verdicts], None],
+        on_entries: Callable[[Verdicts], None],
         stop: Callable[[], bool],
     ) -> Verdicts:
         """The entries of a table that recorded calls change; those they were verified by before stay.
@@ -66,7 +66,7 @@ class Recorded:
             why = f": {one['first']}" if one.get("first") else ""
             line = f"[{done}/{total}] {name}, recorded: {one['verdict']} in {calls}{why} ({one['seconds']} s)"
             print(line, file=sys.stderr, flush=True)
-            kept(found)
+            on_entries(found)
 
         todo, jobs = self._todo(entries), self._options.jobs
         try:
@@ -117,7 +117,7 @@ class Recorded:
         }
         changed: Verdicts = {}
 
-        def kept(some: Verdicts) -> None:
+        def write_partial(some: Verdicts) -> None:
             made = tables.table({**entries, **some}, **table)
             table_file.write(table_file.partial(path), made)
 
@@ -126,7 +126,7 @@ class Recorded:
                 torch.set_num_threads(1)
                 package.load_before_forking()
                 requirements.require_device()
-                changed = self.completed(before, options.seconds, kept, stop)
+                changed = self.completed(before, options.seconds, write_partial, stop)
         else:
             print("there is nothing left to do: the table tells of these calls", file=sys.stderr)
         entries |= changed
@@ -177,9 +177,9 @@ class Recorded:
         ):
             if names:
                 # A table that was made otherwise, or is the shipped one, would lose its other entries.
-                kept = tables.made_alike(path, **about(None))
-                some = f" --ops {shlex.quote(','.join(names))}" if kept else ""
-                out = f" --out {shlex.quote(str(path))}" if kept or self._options.out else ""
+                continues = tables.made_alike(path, **about(None))
+                some = f" --ops {shlex.quote(','.join(names))}" if continues else ""
+                out = f" --out {shlex.quote(str(path))}" if continues or self._options.out else ""
                 print(f"{len(names)} overloads {what} flagos verify{some}{out}", file=to)
 
 

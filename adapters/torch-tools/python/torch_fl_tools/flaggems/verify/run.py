@@ -45,7 +45,7 @@ def verify(
     seconds: float = float("inf"),
     each: float = EACH,
     known: Verdicts | None = None,
-    kept: Callable[[Verdicts], None] | None = None,
+    on_progress: Callable[[Verdicts], None] | None = None,
     stop: Callable[[], bool] = lambda: False,
     configs: int = CONFIGS,
 ) -> Verdicts:
@@ -73,7 +73,7 @@ def verify(
             cases.database()
         requirements.require_device()
         where = _places(todo, verdicts, jobs, until, stop)
-        run = _Run(verdicts, where, progress, kept)
+        run = _Run(verdicts, where, progress, on_progress)
         run.all(jobs, samples, each, configs, until, stop)
     except KeyboardInterrupt:
         print("interrupted: what was not reached is UNTESTED", file=sys.stderr)
@@ -115,12 +115,12 @@ class _Run:
         verdicts: Verdicts,
         where: Places,
         progress: Progress | None,
-        kept: Callable[[Verdicts], None] | None,
+        on_progress: Callable[[Verdicts], None] | None,
     ) -> None:
         self._verdicts = verdicts
         self._where = where
         self._progress = progress
-        self._kept = kept
+        self._on_progress = on_progress
         self._losses: dict[str, list[Loss]] = defaultdict(list)
         self._done, self._total, self._written = 0, len(where), time.monotonic()
         first = measured_calls.measured()
@@ -203,8 +203,8 @@ class _Run:
             self._progress(self._done, self._total, one.name, self._verdicts[one.name])
 
     def _keep(self) -> None:
-        if self._kept is not None and time.monotonic() - self._written > _KEEP_EVERY:
-            self._kept(self._verdicts)
+        if self._on_progress is not None and time.monotonic() - self._written > _KEEP_EVERY:
+            self._on_progress(self._verdicts)
             self._written = time.monotonic()
 
 
@@ -220,8 +220,8 @@ def _checked(
         return check(name, where, samples, each, report, losses)
     except Exception as error:  # an error of the check itself says nothing about FlagGems
         last = traceback.extract_tb(error.__traceback__)[-1]
-        said = " ".join(str(error).split())[:160]
-        why = f"it could not be checked: {type(error).__name__} in {last.name}: {said}"
+        message = " ".join(str(error).split())[:160]
+        why = f"it could not be checked: {type(error).__name__} in {last.name}: {message}"
         checked = untested(why)
         if implementations.without_memory(error):
             checked |= {"short": True, "not_reached": 1}  # so that it is tried at another time
