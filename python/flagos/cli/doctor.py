@@ -26,7 +26,7 @@ def add_to(commands: Commands) -> None:
         type=float,
         default=120.0,
         metavar="SECONDS",
-        help="for each check that runs in a process (default: 120)",
+        help="time limit of each check that runs in a process (default: 120)",
     )
     parser.add_argument(
         "--no-canaries",

@@ -19,10 +19,10 @@ def add_to(commands: Commands) -> None:
         commands,
         "env",
         env,
-        summary="list every environment variable: default, meaning, value here",
+        summary="list every environment variable with its default, meaning and value",
         details=DETAILS,
     )
-    parser.add_argument("--set", action="store_true", help="only those that are set here")
+    parser.add_argument("--set", action="store_true", help="list only the variables that are set")
 
 
 def env(options: argparse.Namespace) -> int:

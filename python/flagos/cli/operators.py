@@ -29,9 +29,9 @@ examples:
 """
 
 EXPLAIN = """
-Shows what decided (a line of a file, a variable, a call) and why every other implementation lost. Of a
-kernel that was verified (`flagos verify`) it tells the verdict; and where that holds for some arguments
-only, which calls the kernel serves: the native kernel serves the others.
+Shows the setting that decided (a line of a file, a variable, a call) and why every other implementation lost.
+For a kernel that was verified (`flagos verify`) it shows the verdict. If the verdict holds only for some
+arguments, it shows the calls that the kernel serves; the native kernel serves all others.
 
 examples:
   $ flagos explain aten::mm
@@ -50,7 +50,9 @@ def add_ops_to(commands: Commands) -> None:
     )
     parser.add_argument("--filter", metavar="PATTERN", help="part of a name, or a pattern with *")
     parser.add_argument(
-        "--backend", metavar="B", help="only what this backend, vendor or implementation serves"
+        "--backend",
+        metavar="B",
+        help="only operators that this backend, vendor or implementation serves",
     )
     parser.add_argument("--lock", metavar="FILE", help="write the plan to this lock file")
     parser.add_argument(

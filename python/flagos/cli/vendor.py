@@ -32,8 +32,8 @@ example:
 """
 
 CHECK = """
-Takes a library as flagos takes it (flagos_vendor.h), opens the vendor, and runs the conformance suite. Everything that
-runs code of the vendor does so in a process of its own, so that a crash, a hang or an exit is a finding like any other.
+Loads a library as flagos does (flagos_vendor.h), opens the vendor, and runs the conformance suite. The vendor's code
+runs only in processes of its own, so that a crash, a hang or an exit is a finding like any other.
 The status is 0 if nothing failed, 1 if something did, and 2 for a wrong command line.
 
 examples:
@@ -81,15 +81,15 @@ def add_to(commands: Commands) -> None:
         "--only",
         metavar="STEP",
         action="append",
-        help="only the step of this name, or those with this in their name; may be repeated",
+        help="run only the steps whose name is or contains this; may be repeated",
     )
-    check.add_argument("--list", action="store_true", help="list the steps, and run none")
+    check.add_argument("--list", action="store_true", help="list the steps without running them")
     check.add_argument(
         "--timeout",
         type=seconds,
         default=60.0,
         metavar="SECONDS",
-        help="for each process; a vendor that is not done by then hangs (default: 60)",
+        help="time limit of each process; a vendor that exceeds it counts as hanging (default: 60)",
     )
 
 

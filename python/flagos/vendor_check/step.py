@@ -81,17 +81,17 @@ TAKING = (
     Step(
         "table",
         "the table has every required function, and nothing in places that are reserved",
-        "fill the table in: flagos_vendor.h tells what each function does",
+        "fill the table in: flagos_vendor.h documents each function",
     ),
     Step(
         "description",
-        "the description has a valid name, a version and a way of serving, as the manifest tells it",
-        "correct the description: flagos_vendor.h tells what each member is",
+        "the description has a valid name, a version and a way of serving, as in the manifest",
+        "correct the description: flagos_vendor.h documents each member",
     ),
     Step(
         "kernels",
         "the table of kernels is whole, and `find` knows every name that it lists",
-        "correct the table: flagos_kernels.h tells what each member is",
+        "correct the table: flagos_kernels.h documents each member",
         ("flagos_kernels", "find"),
     ),
 )
@@ -112,7 +112,7 @@ OPENING = (
     ),
     Step(
         "devices",
-        "every device tells its properties and its memory",
+        "every device reports its properties and its memory",
         "read what the vendor's own log says",
         ("device_properties", "device_memory"),
     ),

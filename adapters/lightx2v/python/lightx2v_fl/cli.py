@@ -45,7 +45,7 @@ def parser() -> argparse.ArgumentParser:
         summary="list or copy ready configurations for LightX2V",
         details=_CONFIGS,
     )
-    listing.add_argument("names", nargs="*", help="what to copy; 'all' is everything")
+    listing.add_argument("names", nargs="*", help="configurations to copy; 'all' copies every one")
     listing.add_argument("--to", metavar="DIR", help="the folder to copy to (default: this one)")
     listing.add_argument("--force", action="store_true", help="overwrite files that exist")
     judging = add_command(
@@ -56,9 +56,13 @@ def parser() -> argparse.ArgumentParser:
         details=_CHECK,
     )
     judging.add_argument("files", nargs="+", metavar="FILE")
-    judging.add_argument("--model-cls", default="wan2.1", help="as LightX2V's (default: wan2.1)")
-    judging.add_argument("--task", default="t2v", help="as LightX2V's (default: t2v)")
-    judging.add_argument("--device", help="as FLAGOS_LIGHTX2V_DEVICE (default: its value)")
+    judging.add_argument(
+        "--model-cls", default="wan2.1", help="LightX2V's option (default: wan2.1)"
+    )
+    judging.add_argument("--task", default="t2v", help="LightX2V's option (default: t2v)")
+    judging.add_argument(
+        "--device", help="the device (default: the value of FLAGOS_LIGHTX2V_DEVICE)"
+    )
     return result
 
 

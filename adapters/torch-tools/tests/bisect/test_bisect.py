@@ -128,7 +128,7 @@ def test_a_search_that_ran_out_of_runs_goes_on_with_more(bisect: Bisect) -> None
     told = bisect(
         *options, "--max-runs", "3", status=1, program=program, PLANTED="exp mm", WRONG="mm"
     )
-    assert told["verdict"] == "too many runs" and "goes on from here" in told["message"]
+    assert told["verdict"] == "too many runs" and "continues from here" in told["message"]
     told = bisect(*options, status=0, program=program, PLANTED="exp mm", WRONG="mm")
     assert operators(told) == [["mm"]]
     assert sum("(before)" in line for line in told["progress"]) == 3

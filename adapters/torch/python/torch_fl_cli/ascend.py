@@ -45,7 +45,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(metavar="<command>")
     triton = commands.add_parser(
         "triton",
-        help="whether triton-ascend can be used with flagos, and what to do",
+        help="check whether triton-ascend can be used with flagos",
         description="Whether triton-ascend can be used with flagos.",
         usage="flagos ascend triton [-h] [--json] [--timeout SECONDS] [-- PROGRAM ...]",
         epilog=textwrap.dedent(DETAILS).strip(),
@@ -57,7 +57,7 @@ def _parser() -> argparse.ArgumentParser:
         type=float,
         default=120.0,
         metavar="SECONDS",
-        help="for the process that makes the driver (default: 120)",
+        help="time limit of the process that makes the driver (default: 120)",
     )
     return parser
 

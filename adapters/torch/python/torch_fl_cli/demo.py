@@ -450,18 +450,18 @@ def parser() -> argparse.ArgumentParser:
         "--model",
         type=Path,
         metavar="FOLDER",
-        help="a checkpoint of transformers (config.json, safetensors, tokenizer) in the small model's place",
+        help="a checkpoint of transformers (config.json, safetensors, tokenizer) instead of the small model",
     )
     result.add_argument(
         "--device", default="flagos", help="torch device to run on (default: flagos)"
     )
     result.add_argument(
-        "--steps", type=positive, help="training steps (default: 40, or 4 of a checkpoint)"
+        "--steps", type=positive, help="training steps (default: 40, or 4 for a checkpoint)"
     )
     result.add_argument(
         "--tokens",
         type=positive,
-        help="bytes to generate (default: 160), or tokens of a checkpoint (default: 32)",
+        help="bytes to generate (default: 160), or tokens for a checkpoint (default: 32)",
     )
     result.add_argument(
         "--seed", type=int, default=0, help="seed of weights, samples and sampling (default: 0)"

@@ -1,4 +1,4 @@
-"""``flagos vllm``: what of a configuration will not work, and verdicts on FlagGems' kernels."""
+"""``flagos vllm``: checks a vLLM configuration, and verifies FlagGems' kernels for vLLM."""
 
 from __future__ import annotations
 
@@ -34,11 +34,12 @@ examples:
 
 _VERIFY = """
 Compares FlagGems' kernels for vLLM's operators with the references, at sizes of models, and writes the verdicts of this
-chip beside those of `flagos verify`. With FLAGOS_FLAGGEMS=verified those that are STRICT serve vLLM. Takes minutes.
+chip beside those of `flagos verify`. With FLAGOS_FLAGGEMS=verified the kernels that are STRICT serve vLLM. The command
+takes minutes.
 
 examples:
   $ flagos vllm verify
-  $ flagos vllm verify --ops '_moe_C::*' --cases 4     # a part: prints, and writes no table
+  $ flagos vllm verify --ops '_moe_C::*' --cases 4     # some operators: prints, and writes no table
 """
 _LONGEST = 400
 
@@ -47,7 +48,7 @@ def parser() -> argparse.ArgumentParser:
     """The command line, with the command below it."""
     result = argparse.ArgumentParser(
         prog="flagos vllm",
-        description="vLLM on flagos: a check of a configuration, and verdicts on kernels.",
+        description="Checks a vLLM configuration, or verifies FlagGems' kernels for vLLM.",
         epilog="`flagos vllm check --help` and `flagos vllm verify --help` show examples.",
     )
     commands = result.add_subparsers(metavar="<command>", required=True)
@@ -55,10 +56,10 @@ def parser() -> argparse.ArgumentParser:
         commands,
         "check",
         check,
-        summary="say what of a configuration of vLLM will not work on flagos",
+        summary="list the options of a vLLM configuration that flagos does not support",
         details=_CHECK,
     )
-    checking.add_argument("model", help="as of `vllm serve`")
+    checking.add_argument("model", help="the model, as for `vllm serve`")
     checking.add_argument(
         "options", nargs=argparse.REMAINDER, help="any options of `vllm serve`", metavar="..."
     )
@@ -72,7 +73,9 @@ def parser() -> argparse.ArgumentParser:
     verifying.add_argument(
         "--ops", default="*", metavar="PATTERN", help="operators, such as '_C::*'"
     )
-    verifying.add_argument("--cases", type=int, metavar="N", help="the first N cases of each alone")
+    verifying.add_argument(
+        "--cases", type=int, metavar="N", help="run only the first N cases of each operator"
+    )
     verifying.add_argument("--jobs", type=int, default=4, metavar="N", help="processes at a time")
     verifying.add_argument("--out", type=Path, metavar="FILE", help="write the table there")
     return result

@@ -25,15 +25,15 @@ from torch_fl_tools.bisect.state import State, fingerprint
 _PLAN_SECONDS = 300.0
 
 _DESCRIPTION = """\
-Finds the smallest set of operators whose route makes a program fail, and the first call of them that differs.
+Finds the smallest set of operators whose routes make a program fail, and the first call of them that differs.
 
-The program runs again and again, each time with some operators as they are routed and all others on native
-kernels, with fixed seeds. It fails if it ends with a status other than 0, by a signal or not in time (--timeout);
-with --compare also if what it marks differs from a run with native kernels, with --nan if that has NaN.
+The program runs repeatedly with fixed seeds, each time with some operators as they are routed and all others on
+native kernels. A run fails if it ends with a status other than 0, by a signal or not in time (--timeout). With
+--compare it also fails if its marks differ from those of a run with native kernels, with --nan if a mark has NaN.
 """
 
 _EXAMPLES = """\
-what the program marks:
+marks in the program:
   torch.flagos.mark("loss", loss)      # nothing happens outside of flagos bisect
 
 examples:
@@ -41,7 +41,7 @@ examples:
   $ flagos bisect --timeout 120 -- python train.py             # a program that hangs
   $ flagos bisect --compare native --rtol 1e-3 -- python train.py
   $ flagos bisect --compare cpu -- python train.py             # the vendor's own kernels are searched, too
-  $ flagos bisect --nan --state search -- python train.py      # the same command again goes on from there
+  $ flagos bisect --nan --state search -- python train.py      # the same command again continues
   $ flagos bisect --repeat 5 -- python train.py                # a failure that comes and goes
 
 The status is 0 if a set was found, and 1 if not: the program passes, fails with native kernels too, or is not
@@ -77,7 +77,7 @@ def main(arguments: list[str]) -> int:
                     _tell(f"looking for the call of cause {index}")
                     cause.call = calls.find(session, cause, f"cause {index}")
             except KeyboardInterrupt:
-                _tell(f"interrupted: the same command with --state {folder} goes on from here")
+                _tell(f"interrupted: the same command with --state {folder} continues from here")
                 raise
     _print(result, folder, options.json)
     return 0 if result.verdict == "found" else 1
@@ -143,20 +143,28 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--compare",
         choices=("native", "cpu", "cuda"),
-        help="what the program marks has to be as with these kernels: the vendor's, or those of one backend",
+        help="marks have to agree with a run on these kernels: the vendor's, or those of one backend",
     )
-    add("--rtol", type=_tolerance, help="relative tolerance of a mark (default: ten times torch's)")
-    add("--atol", type=_tolerance, help="absolute tolerance of a mark; with one of both, 0")
+    add("--rtol", type=_tolerance, help="relative tolerance of marks (default: ten times torch's)")
+    add(
+        "--atol",
+        type=_tolerance,
+        help="absolute tolerance of marks; if only one tolerance is given, the other is 0",
+    )
     add("--nan", action="store_true", help="NaN in a mark is a failure")
     add("--timeout", type=_seconds, metavar="SECONDS", help="a run that takes longer fails")
     add("--repeat", type=_count, default=1, metavar="N", help="a set fails if one of N runs does")
     add("--random", action="store_true", help="with --compare: search random operators, too")
     add("--exclude", default="", metavar="OPS", help="never search these: 'mm,*layer_norm*'")
-    add("--seed", type=int, default=0, help="of torch, random and numpy (default: 0)")
-    add("--max-runs", type=_count, default=100, metavar="N", help="give up after N (default: 100)")
+    add("--seed", type=int, default=0, help="the seed of torch, random and numpy (default: 0)")
     add(
-        "--state", type=Path, metavar="DIR", help="where the search is kept (default: a new folder)"
+        "--max-runs",
+        type=_count,
+        default=100,
+        metavar="N",
+        help="give up after N runs (default: 100)",
     )
+    add("--state", type=Path, metavar="DIR", help="the folder of the search (default: a new one)")
     add("--json", action="store_true", help="print one JSON value instead of text")
     return parser
 

@@ -107,7 +107,7 @@ class Session:
             raise _Over(
                 "too many runs",
                 f"no answer in {self._max_runs} runs: with more of --max-runs and --state {self.state.folder} the "
-                "same command goes on from here",
+                "same command continues from here",
             )
         folder = self.state.new_folder()
         compare = self._expected if expected else None

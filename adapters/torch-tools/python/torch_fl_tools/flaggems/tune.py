@@ -1,13 +1,13 @@
-"""Speed: FlagGems' kernels against the native ones, by operator and class of shapes.
+"""Measures FlagGems' kernels against the native ones, by operator and class of shapes.
 
     flagos tune [--ops PATTERNS] [--rounds N] [--seconds N] [--resume] [--out FILE] [--json]
 
-Both are called on flagos, in turns; the time of a call is what passes until the device has done it, many
-calls in a row. Classes: `small` is bound by the host, `large` by the device. What is measured is what the
-plan reads: the ratio of the medians. An overload without a call here is not measured, and so not routed
-by default. What is verified STRICT comes first. When `--seconds` are over, the table is written all the same,
-and the rest keeps the ratios of the table before it. While it runs and after an interrupt, what there is lies
-beside the table, in FILE.partial, and the table is as it was; `--resume` goes on from there, or from the table.
+Both kernels are called on flagos in turns. The time of a call lasts until the device has finished it, over many
+calls in a row. Calls of the class `small` are bound by the host, calls of the class `large` by the device. The table
+has the ratio of the medians, which the plan reads. An overload without a call in this command is not measured, and so
+not routed by default. Overloads that are verified STRICT come first. The table is written even if `--seconds` run out,
+and the remaining overloads keep their ratios from the earlier table. During a run and after an interrupt the results
+so far are in FILE.partial beside the table, which stays as it was; `--resume` continues from there, or from the table.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def measure(
                 if on_progress is not None:
                     on_progress(found)
     except KeyboardInterrupt:
-        print("interrupted: what was measured is kept", file=sys.stderr)
+        print("interrupted: the measurements so far are saved", file=sys.stderr)
     return found
 
 
@@ -140,13 +140,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--ops", default="*", help="shell patterns of overloads: 'add*,mm'")
     parser.add_argument("--rounds", type=at_least_one, default=7)
     parser.add_argument(
-        "--seconds", type=not_negative, default=float("inf"), help="stop after so long"
+        "--seconds", type=not_negative, default=float("inf"), help="stop after this time"
     )
-    parser.add_argument("--resume", action="store_true", help="continue the table that is there")
+    parser.add_argument("--resume", action="store_true", help="continue the existing table")
     parser.add_argument(
-        "-o", "--out", type=Path, help="the table; by default where the plan reads it"
+        "-o", "--out", type=Path, help="the table (default: the file that the plan reads)"
     )
-    parser.add_argument("--json", action="store_true", help="print the table, too")
+    parser.add_argument("--json", action="store_true", help="also print the table")
     options = parser.parse_args(arguments)
     if options.out is not None:
         output_files.require_writable(options.out, "table.json")

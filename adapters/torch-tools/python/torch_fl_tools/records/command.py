@@ -1,4 +1,4 @@
-"""The distinct operator calls of a program, in a small file: shapes, strides and types, never the data.
+"""Writes the distinct operator calls of a program to a small file: shapes, strides and types, never the data.
 
     flagos record [-o my.rec] [--meta] -- python train.py
     flagos record --show my.rec [--ops PATTERNS] [--json]
@@ -8,13 +8,14 @@ Examples:
   flagos record --meta -o big.rec -- python big.py     # a model of any size, without memory or computation
   flagos verify --record train.rec                     # are FlagGems' kernels right for these calls?
 
-The program runs as without the command, on any device, more slowly; two or three steps are enough. Its processes
-are recorded together (torchrun's ranks, forked workers). SIGTERM and SIGHUP are passed on to it, and Ctrl-C ends the
-program alone: what it called is written in any case. Not seen are calls from other threads than a process's first
-(backward passes are), and kernels that torch.compile makes. A file whose name ends with .gz is compressed.
+The program runs as it does without the command, on any device, but more slowly; two or three steps are enough. The
+record covers all of its processes (torchrun's ranks, forked workers). SIGTERM and SIGHUP are forwarded to the program,
+and Ctrl-C ends only the program: the record is written in any case. It lacks calls from threads other than a process's
+first one (it has those of backward passes), and kernels that torch.compile generates. A file whose name ends with .gz
+is compressed.
 
-With --meta tensors have shapes and types and no memory (torch's FakeTensorMode), also those of `device="flagos"`; a
-value that the program reads is 1, and what has a shape that depends on values ends it. In Python:
+With --meta tensors have shapes and types but no memory (torch's FakeTensorMode), also with `device="flagos"`. A value
+that the program reads is 1, and an operator whose output shape depends on values ends the program. In Python:
 
     with torch.flagos.record("my.rec", meta=True):
         train()
@@ -54,13 +55,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "-o", "--out", type=Path, metavar="FILE", help=f"the record (default: {_DEFAULT})"
     )
-    parser.add_argument("--meta", action="store_true", help="without memory and computation")
-    parser.add_argument("--show", type=Path, metavar="FILE", help="tell a record; run nothing")
+    parser.add_argument("--meta", action="store_true", help="record without memory and computation")
+    parser.add_argument("--show", type=Path, metavar="FILE", help="print a record; run nothing")
     parser.add_argument("--ops", metavar="PATTERNS", help="shell patterns of overloads, for --show")
     parser.add_argument(
         "--json",
         action="store_true",
-        help="what was written or is shown, as JSON; the program prints to standard error",
+        help="print the result as JSON; the program prints to standard error",
     )
     options = parser.parse_args(own)
     _require_that_all_serve(options, command)
@@ -81,12 +82,12 @@ def _require_that_all_serve(options: argparse.Namespace, command: list[str]) -> 
     }
     if shows and (others := [name for name, given in recording.items() if given]):
         raise CommandError(
-            f"--show tells a record and runs nothing, and {' and '.join(others)} is to record",
+            f"--show prints a record and runs nothing, and {' and '.join(others)} is for recording",
             "leave out --show, or all of the others",
         )
     if not shows and options.ops is not None:
         raise CommandError(
-            "--ops chooses what --show tells, and a program is recorded with all of its operators",
+            "--ops selects what --show prints, and a program is recorded with all of its operators",
             "leave out --ops, and give it to flagos record --show FILE afterwards",
         )
 

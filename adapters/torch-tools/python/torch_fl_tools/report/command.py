@@ -14,9 +14,9 @@ from flagos.cli.output import CommandError, print_json
 from torch_fl_tools.report import data, page, program
 
 _DESCRIPTION = """\
-Runs a program, and writes one HTML page about what it did on the device: which implementation served what, the time
-in operators, fallbacks and declined calls with their reasons, memory over time, the slowest operators and their
-alternatives, the plan's lock. The page needs no network.
+Runs a program and writes one HTML page about its use of the device: the implementations that served, the time in
+operators, fallbacks and declined calls with their reasons, memory over time, the slowest operators and their
+alternatives, and the plan's lock. The page needs no network.
 """
 
 _EXAMPLES = """\
@@ -26,8 +26,8 @@ examples:
   $ flagos report --json -- python train.py > report.json                  # the data, and no page without -o
   $ flagos report --device-seconds 60 -- python train.py  # kernels of the first minute (NVIDIA, MetaX)
 
-The status is the program's: a program that fails or is killed gives its report, too. docs/report.md says how
-everything is measured, and what it costs.
+The status is the program's. A program that fails or is killed has a report, too. docs/report.md explains the
+measurements and their cost.
 """
 
 _DEFAULT = Path("flagos-report.html")
@@ -88,7 +88,7 @@ def _parser() -> argparse.ArgumentParser:
         type=_seconds,
         default=5.0,
         metavar="N",
-        help="how long the device's kernels are collected, from its first use on (default: 5; 0: not at all)",
+        help="collect the device's kernels for N seconds from its first use on (default: 5; 0: not at all)",
     )
     return parser
 

@@ -1,4 +1,4 @@
-"""Kernel packs: FlagGems' verified operators, compiled for the calls of recorded programs, in one file.
+"""Compiles FlagGems' verified operators for the calls of recorded programs, into one file: a kernel pack.
 
     flagos pack [-o FILE] [--record FILE...] [--ops PATTERNS] [--for CHIP] [--tuning FILE] [--json]
     flagos pack --show FILE [--json]
@@ -9,13 +9,14 @@ Examples:
   flagos pack --for sm_90 --record train.rec -o train.flagospack      # on any machine with Triton
   FLAGOS_PACK=train.flagospack FLAGOS_FLAGGEMS=verified python train.py
 
-A process with a pack launches its kernels without FlagGems, Triton's compiler and tuning; calls that are not in it go
-to the native kernel, and are counted. Without --record the records that are shipped are packed. A call is packed if
-its overload is verified STRICT on the chip, at its size; the reasons for the others are printed, and kept in the file.
-With a GPU, FlagGems' kernels and the native ones are measured, for FLAGOS_FLAGGEMS=auto.
+A process with a pack launches its kernels without FlagGems, Triton's compiler and tuning; calls that are not in the
+pack go to the native kernel, and are counted. Without --record the shipped records are packed. A call is packed if its
+overload is verified STRICT on the chip, at its size; the command prints the reasons for all other calls, and the file
+has them, too. With a GPU, FlagGems' kernels and the native ones are measured, for FLAGOS_FLAGGEMS=auto.
 
-Tuned kernels run the configuration that was verified, or the one that --tuning names (a tuning file or another pack).
-With a GPU the first N of --tune are measured for each call, and the fastest is taken that another process finds right.
+Tuned kernels run the verified configuration, or the one that --tuning names (a tuning file or another pack). With a
+GPU the first N configurations of --tune are measured for each call, and the fastest one that another process verifies
+is packed.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ def _parser() -> argparse.ArgumentParser:
         "--for",
         dest="chip",
         metavar="CHIP",
-        help="a chip that is not here, by its architecture (sm_90) or product name",
+        help="a chip of another machine, by its architecture (sm_90) or product name",
     )
     add("--tuning", type=Path, metavar="FILE", help="configurations of tuned kernels")
     add(
@@ -97,7 +98,7 @@ def _parser() -> argparse.ArgumentParser:
         type=at_least_one,
         default=4,
         metavar="N",
-        help="with a GPU: the fastest of N configurations of a tuned kernel that is right for the call (default: 4)",
+        help="with a GPU: measure N configurations of a tuned kernel for each call (default: 4)",
     )
     add(
         "--verdicts",
@@ -105,9 +106,13 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="a table of `flagos verify` (default: the chip's)",
     )
-    add("--no-times", action="store_true", help="measure nothing: none serves with auto then")
-    add("--show", type=Path, metavar="FILE", help="tell a pack; make none")
-    add("--json", action="store_true", help="what was made or is shown, as JSON")
+    add(
+        "--no-times",
+        action="store_true",
+        help="measure nothing: no call of the pack serves with FLAGOS_FLAGGEMS=auto",
+    )
+    add("--show", type=Path, metavar="FILE", help="print a pack; make none")
+    add("--json", action="store_true", help="print the result as JSON")
     return parser
 
 

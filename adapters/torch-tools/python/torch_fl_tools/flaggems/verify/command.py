@@ -1,36 +1,36 @@
-"""Verdicts: FlagGems' overloads against the native kernels, on the samples of torch's operator database.
+"""Compares FlagGems' kernels with the native ones, on the samples of torch's operator database.
 
     flagos verify [--ops PATTERNS] [--jobs N] [--samples N] [--seconds N] [--each N] [--resume]
                   [--configs N] [--out FILE] [--json]
     flagos verify --record FILE ... [--every-config] [--sanitizer] [--jobs N] [--seconds N] [--each N]
     flagos verify --show [--ops PATTERNS] [--json]
 
-Each overload has a process of its own, forked before the device is in use. Its operators' samples run twice
-on flagos, on the native kernel and on FlagGems', and must agree: STRICT in values (torch's own tolerances),
-dtype, shape, strides and where NaN is; BASIC with ten times the tolerance, or with other strides, or where
-numbers are random and only their shape can be compared; FAILED otherwise. Calls that are replayed are
-compared with the ones from Python bit for bit. Where conditions on the arguments (no complex numbers, no empty
-tensor, ...) tell right from wrong, the verdict is STRICT within them, and other calls go to the native kernel.
-Variations are made of the samples; the verdict on those of the database alone is counted beside. Of the entry
-that is about an overload all samples are taken; the others that call it share 240, and have at least six each.
-What its own entry does not call is called itself with that entry's samples.
+Each overload has a process of its own, forked before the device is in use. The samples of its operators run twice
+on flagos, on the native kernel and on FlagGems', and must agree. The verdict is STRICT if values (within torch's own
+tolerances), dtype, shape, strides and the places of NaN agree; BASIC if they agree within ten times the tolerance, or
+with other strides, or if the numbers are random and only their shape can be compared; FAILED otherwise. Replayed calls
+are compared with calls from Python bit for bit. If conditions on the arguments (no complex numbers, no empty tensor,
+...) separate right calls from wrong ones, the verdict is STRICT within them, and other calls go to the native kernel.
+The samples include variations of the database's own; the table has the verdict on the latter alone, too. All samples
+of an overload's own entry run; other entries that call the overload share 240 samples, with at least six each.
+Overloads that their own entry does not call are called directly with its samples.
 
-Kernels that are tuned, such as products, run the first configuration that fits the chip, as they do in a program, or
+Tuned kernels, such as products, run the first configuration that fits the chip, as they do in a program, or
 the fastest of the first few (`--configs`): they may have hundreds, and each takes seconds to compile.
 
-Then calls recorded from whole models run (`flagos record`), at their sizes and at smaller ones, on memory with red
-zones: what a kernel writes outside its tensors, or reads outside them and uses, is FAILED, and so is what ends the
-process. The sizes at which all was right are kept, by magnitude: `FLAGOS_FLAGGEMS=verified` serves no other. With
-`--record` only the calls of these records run, and the table keeps what else it has; an overload that is FAILED in the
-table does not run again, and counts. `--every-config` runs every configuration that a tuned kernel may end up with,
-instead of the first. `--sanitizer` runs each call under NVIDIA's compute-sanitizer, too.
+Recorded calls of whole models (`flagos record`) run next, at their sizes and at smaller ones, on memory with red
+zones. A kernel that writes outside its tensors, reads outside them and uses the values, or ends the process has
+FAILED. The table notes the sizes at which all calls were right, by magnitude: `FLAGOS_FLAGGEMS=verified` serves no
+others. With `--record` only the calls of these records run, and all other entries of the table stay; an overload that
+is FAILED in the table does not run again, and counts as a failure. `--every-config` runs every configuration that a
+tuned kernel may end up with, instead of the first. `--sanitizer` also runs each call under NVIDIA's compute-sanitizer.
 
-Overloads that `flagos tune` measures come first, since only they can serve by default. When `--seconds` are
-over, the table is written all the same; the rest keeps the verdicts of the table before it, or is UNTESTED.
-While it runs and after an interrupt, what there is lies beside the table, in FILE.partial, and the table is as
-it was. `--resume` goes on from there, or from the table, with what had no time or not enough. `--show` tells
-the table that the plan reads, and runs nothing: every overload that is not STRICT and every one whose calls are
-not all replayed, with the reason.
+Overloads that `flagos tune` measures come first, since only they can serve by default. The table is written even if
+`--seconds` run out; the remaining overloads keep their verdicts from the earlier table, or are UNTESTED. During a run
+and after an interrupt the results so far are in FILE.partial beside the table, which stays as it was. `--resume`
+continues from there, or from the table, with overloads that had too little time. `--show` prints the table that the
+plan reads, and runs nothing: every overload that is not STRICT, and every one with calls that are not replayed, each
+with the reason.
 """
 
 from __future__ import annotations
@@ -153,18 +153,23 @@ def _parser() -> argparse.ArgumentParser:
         prog="flagos verify",
         description=__doc__,
         epilog=f"conditions on the arguments of a call, the simplest first:\n{conditions}\n\n"
-        "`flagos explain OP` tells which of them a kernel that is routed serves calls within.",
+        "`flagos explain OP` lists the conditions within which a routed kernel serves calls.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--ops", default="*", help="shell patterns of overloads: 'add*,mm'")
-    parser.add_argument("--jobs", type=at_least_one, default=max(1, (os.cpu_count() or 2) - 2))
+    parser.add_argument(
+        "--jobs",
+        type=at_least_one,
+        default=max(1, (os.cpu_count() or 2) - 2),
+        help="processes at a time (default: %(default)s)",
+    )
     parser.add_argument(
         "--samples",
         type=at_least_one,
-        help="of each operator and type (default: all, and fewer where many call an overload)",
+        help="samples per operator and type (default: all, or fewer if many entries call an overload)",
     )
     parser.add_argument(
-        "--seconds", type=not_negative, default=float("inf"), help="stop after so long"
+        "--seconds", type=not_negative, default=float("inf"), help="stop after this time"
     )
     parser.add_argument(
         "--each", type=not_negative, default=run.EACH, help="seconds for one overload"
@@ -173,31 +178,33 @@ def _parser() -> argparse.ArgumentParser:
         "--configs",
         type=at_least_one,
         default=run.CONFIGS,
-        help="of a kernel that is tuned, measured before one serves (default: %(default)s)",
+        help="configurations of a tuned kernel to measure (default: %(default)s)",
     )
-    parser.add_argument("--resume", action="store_true", help="continue the table that is there")
+    parser.add_argument("--resume", action="store_true", help="continue the existing table")
     parser.add_argument(
-        "-o", "--out", type=Path, help="the table; by default where the plan reads it"
+        "-o", "--out", type=Path, help="the table (default: the file that the plan reads)"
     )
-    parser.add_argument("--json", action="store_true", help="print the table, too")
-    parser.add_argument("--show", action="store_true", help="tell the table; run nothing")
+    parser.add_argument("--json", action="store_true", help="also print the table")
+    parser.add_argument(
+        "--show", action="store_true", help="print the table that the plan reads; run nothing"
+    )
     parser.add_argument(
         "--record",
         type=Path,
         nargs="+",
         metavar="FILE",
-        help="verify the calls of these records alone",
+        help="verify only the calls of these records",
     )
     parser.add_argument(
-        "--no-records", action="store_true", help="leave out the records that flagos ships"
+        "--no-records", action="store_true", help="skip the records that flagos ships"
     )
     parser.add_argument(
         "--every-config",
         action="store_true",
-        help="run recorded calls by every configuration of a tuned kernel",
+        help="run recorded calls with every configuration of a tuned kernel",
     )
     parser.add_argument(
-        "--sanitizer", action="store_true", help="run recorded calls under compute-sanitizer, too"
+        "--sanitizer", action="store_true", help="also run recorded calls under compute-sanitizer"
     )
     return parser
 
