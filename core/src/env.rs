@@ -127,7 +127,7 @@ declare! {
     LOG: "FLAGOS_LOG", VarKind::Text, "`warn`", Logging,
         "The lowest level that is reported (`off`, `error`, `warn`, `info`, `debug`, `trace`), or a list with levels per module: `info,flagos_core::runtime=trace`. Words of Torch-FL may be in the list: `dispatch` means `FLAGOS_LOG_DISPATCH=1`, `fallback` means `FLAGOS_LOG_FALLBACK=1`, and `op_cache` has no effect.";
     REPORT: "FLAGOS_REPORT", VarKind::Path, "no report", Logging,
-        "The folder in which every process that uses the device leaves what `flagos report` tells, which sets this variable for the programs it runs.";
+        "The folder in which every process that uses the device leaves its data for `flagos report`, which sets this variable for the programs it runs.";
     LOG_DISPATCH: "FLAGOS_LOG_DISPATCH", VarKind::Flag, "`0`", Logging,
         "Prints `[flagos dispatch] <op> -> <backend>` for every operator call. Calls of FlagGems under a route by `flagos_python` are logged as `flagos_python`.";
     LOG_FALLBACK: "FLAGOS_LOG_FALLBACK", VarKind::Flag, "`0`", Logging,
@@ -232,7 +232,7 @@ declare! {
     METAX_CUDART_SHIM: "FLAGOS_METAX_CUDART_SHIM", VarKind::Retired, "", Legacy,
         "Nothing is preloaded; set `FLAGOS_VENDOR=metax` to require MetaX devices.";
     METAX_COMPAT: "FLAGOS_METAX_COMPAT", VarKind::Retired, "", Legacy,
-        "`torch.cuda` is not patched; FlagGems is told its vendor, unless `GEMS_VENDOR` names one.";
+        "`torch.cuda` is not patched; FlagGems gets its vendor from flagos, unless `GEMS_VENDOR` names one.";
     METAX_BOXING: "FLAGOS_METAX_BOXING", VarKind::Retired, "", Legacy,
         "Every native operator is reached without a build option; route with `vendor`.";
     MACA_TORCH_LIB: "FLAGOS_MACA_TORCH_LIB", VarKind::Retired, "", Legacy,
@@ -262,9 +262,9 @@ declare! {
     DIST_FORCE_NCCL: "FLAGOS_DIST_FORCE_NCCL", VarKind::Retired, "", Legacy,
         "Set `FLAGOS_COMM_ENGINE=nccl` instead.";
     EXEC_CACHE: "FLAGOS_EXEC_CACHE", VarKind::Retired, "", Legacy,
-        "No calls are cached in files; `flagos explain` tells what serves them.";
+        "No calls are cached in files; `flagos explain` shows which implementations serve them.";
     CACHE_STATS: "FLAGOS_CACHE_STATS", VarKind::Retired, "", Legacy,
-        "No calls are cached in files; `flagos explain` tells what serves them.";
+        "No calls are cached in files; `flagos explain` shows which implementations serve them.";
     CUPTI_LIBRARY: "FLAGOS_CUPTI_LIBRARY", VarKind::Retired, "", Legacy,
         "`torch.profiler` collects kernels by its own library; none is loaded for it.";
     MUPTI_LIBRARY: "FLAGOS_MUPTI_LIBRARY", VarKind::Retired, "", Legacy,
