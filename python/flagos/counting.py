@@ -11,7 +11,7 @@ from typing import Protocol
 
 
 class Source(Protocol):
-    """What counts calls: a module or an object."""
+    """A source of counts: a module or an object."""
 
     def calls(self) -> Mapping[str, int]:
         """Operator → the calls that no slot has."""

@@ -1,4 +1,4 @@
-"""What an installed distribution requires and is not installed."""
+"""Finds missing requirements of an installed distribution."""
 
 from __future__ import annotations
 

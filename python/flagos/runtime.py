@@ -72,7 +72,7 @@ class VendorLibrary(TypedDict):
 
 
 class VendorInfo(TypedDict):
-    """What is special about a vendor, as data."""
+    """The particulars of a vendor, as data."""
 
     name: str
     #: The version of the vendor's code, for people.

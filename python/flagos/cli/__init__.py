@@ -108,7 +108,7 @@ def _reporting(command: Callable[[], int]) -> int:
 
 
 def _drop_output() -> None:
-    """What is left to be written to standard output at the end goes nowhere."""
+    """Discards output that is still to be written to standard output at the end."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

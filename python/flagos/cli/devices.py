@@ -93,7 +93,7 @@ def devices(options: argparse.Namespace) -> int:
 
 
 def _frameworks() -> list[Framework]:
-    """What the adapters tell of their frameworks. One that cannot be asked is in the list with the reason."""
+    """Lists the frameworks of the adapters. An adapter that fails is in the list with the reason."""
     found = []
     for contribution in contributions(FRAMEWORKS):
         try:

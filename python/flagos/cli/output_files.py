@@ -32,7 +32,7 @@ def require_writable(out: Path, default: str) -> None:
 
 
 def cannot_be_written(out: Path, error: OSError) -> CommandError:
-    """What a command says then."""
+    """The error of a command for such a file."""
     return CommandError(
         f"{out} cannot be written: {error.strerror or error}", "name another file with -o"
     )

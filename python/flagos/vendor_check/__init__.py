@@ -23,7 +23,7 @@ WORKER = "flagos.vendor_check.worker"
 
 @dataclass(frozen=True)
 class Target:
-    """What is checked."""
+    """The subject of a check."""
 
     #: As the user names it.
     name: str
@@ -163,7 +163,7 @@ def _check(step: Step, target: Target, timeout: float) -> Finding:
 
 
 def _declared(outcome: Outcome) -> dict[str, str]:
-    """What the library that was taken declares: each name with its grade."""
+    """The declarations of the library: each name with its grade."""
     report = outcome.report("declared")
     return {} if report is None else report["names"]
 

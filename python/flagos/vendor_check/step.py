@@ -30,7 +30,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Finding:
-    """What a step found. A failure has a ``fix``."""
+    """The result of a step. A failure has a ``fix``."""
 
     step: Step
     status: Status

@@ -61,7 +61,7 @@ def _register_or_wait() -> None:
 
 
 def _alias_cuda_if_requested() -> None:
-    """Where the environment asks for the alias and it cannot be had, `import torch` fails with the reason."""
+    """Installs the alias if the environment requests it. If that fails, so does `import torch`."""
     from torch_fl import cuda_names
 
     if cuda_names.is_requested():

@@ -1,4 +1,4 @@
-"""What this installation is, for programs that ask Torch-FL: the chip, the file of routes, the native library."""
+"""Identifies this installation for programs that ask Torch-FL: the chip, the file of routes, the native library."""
 
 from __future__ import annotations
 

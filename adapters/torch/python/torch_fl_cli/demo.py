@@ -495,7 +495,7 @@ def settings_of(options: argparse.Namespace) -> Settings:
 
 
 def subject_of(options: argparse.Namespace, settings: Settings) -> Subject:
-    """What the command line asks to be trained."""
+    """The training that the command line requests."""
     if options.model is None:
         return SmallModel(settings.seed)
     from torch_fl_cli.demo_checkpoint import Checkpoint

@@ -1,4 +1,4 @@
-"""What `flagos demo` and its subjects share. Importing this module is free, as importing `demo` is."""
+"""Parts that `flagos demo` and its subjects share. Importing this module is free, as importing `demo` is."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Settings:
 
 
 class Subject(Protocol):
-    """What is trained and writes."""
+    """The model that is trained and writes."""
 
     unit: str  # of text: what losses are per
     learning_rate: float

@@ -87,7 +87,7 @@ def problem() -> str | None:
 
 
 def _without_devices() -> str:
-    """What the core says of it: a broken flagos.toml or variable, or a vendor that is not there."""
+    """The core's error: a broken flagos.toml or variable, or a missing vendor."""
     import flagos
 
     try:

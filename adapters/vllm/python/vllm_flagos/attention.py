@@ -27,7 +27,7 @@ class FlagosAttention(TritonAttentionBackend):
 
     @staticmethod
     def get_impl_cls() -> type[TritonAttentionImpl]:
-        """What computes a layer."""
+        """The implementation of a layer."""
         return FlagosAttentionImpl
 
     @classmethod

@@ -206,7 +206,7 @@ def _message(error: Exception) -> str:
 
 
 def _serves(config: Any) -> dict[str, str]:
-    """What will serve this configuration."""
+    """The implementations that will serve this configuration."""
     import torch
 
     import flagos

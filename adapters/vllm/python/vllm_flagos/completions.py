@@ -1,4 +1,4 @@
-"""What flagos completes in vLLM's modules, in the processes that compute. Each completion names the reason."""
+"""Completions of vLLM's modules in the processes that compute, each with its reason."""
 
 from __future__ import annotations
 

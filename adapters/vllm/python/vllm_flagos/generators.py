@@ -29,7 +29,7 @@ class StepGenerator(torch.Generator):
         return self
 
     def begin_step(self) -> None:
-        """What is drawn from here on can be taken back."""
+        """Saves the state, to which later draws can be rolled back."""
         self._begun = self.get_state()
 
     def get_offset(self) -> int:

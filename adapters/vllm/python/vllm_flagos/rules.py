@@ -1,4 +1,4 @@
-"""What of a configuration of vLLM flagos does not serve. Each rule names the option, the reason and what to write."""
+"""Unsupported vLLM options. Each rule names the option, the reason and the remedy."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def _quantized_experts(config: Any) -> Problem | None:
 
 
 def _scheme(config: Any) -> Problem | None:
-    """Of compressed-tensors, weights and activations of 8 bits in floating point have a kernel."""
+    """Accepts compressed-tensors only for 8-bit floating-point weights and activations, which have a kernel."""
     model = config.model_config
     if model is None or model.quantization != "compressed-tensors":
         return None

@@ -225,7 +225,7 @@ def _verified(cases: int | None, op: str, report: Callable[[str, Any], None]) ->
 def _results(
     op: str, serve: Callable[..., Any], args: tuple[Any, ...], wide: bool = False
 ) -> list[Tensor]:
-    """What a call makes of its tensors, and its result, on the CPU in the types that they have in the call."""
+    """Runs a call, and returns its tensors and its result on the CPU in the types that they have in the call."""
     storages: dict[int, Tensor] = {}
 
     def moved(x: Any) -> Any:

@@ -27,7 +27,7 @@ from flagos._core import configuration as _configuration
 from flagos._core import foreign as _foreign
 from flagos._core import operator as _operator
 from flagos.messages import described, message_of
-from te_fl.core.calls import Args, Kwargs
+from te_fl.calls import Args, Kwargs
 from te_fl.core.discovery import discover_plugin
 from te_fl.core.logger_manager import get_logger
 from te_fl.core.native import native as _native
@@ -43,7 +43,7 @@ _DEVICE_ERRORS = frozenset({"AcceleratorError", "OutOfMemoryError", "DeviceError
 
 @cache
 def _lost_words() -> list[str]:
-    """What errors of any library say when the vendor's device is lost."""
+    """Parts of the messages by which libraries report that the vendor's device is lost."""
     try:
         return vendor_info()["device_lost"]
     except FlagosError:  # its library cannot be loaded, so no device of it was in use

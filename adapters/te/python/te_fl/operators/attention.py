@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 
 from flagos._core import UnsupportedError
-from te_fl.core.calls import Args, Kwargs
+from te_fl.calls import Args, Kwargs
 from te_fl.operators.attention_call import (
     Call,
     backward_arguments,

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 
 from flagos._core import UnsupportedError
-from te_fl.core.calls import Args, Kwargs
+from te_fl.calls import Args, Kwargs
 from te_fl.operators.arguments import enumerator
 from te_fl.operators.quantization import is_quantized
 

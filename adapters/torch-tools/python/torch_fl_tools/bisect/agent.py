@@ -114,7 +114,7 @@ class _Agent:
     def observe(
         self, op: str, chosen: python_kernels.Implementation | None
     ) -> python_kernels.Implementation | None:
-        """What is attached for `op` in place of what the plan chose."""
+        """Returns the implementation to attach for `op` instead of the plan's choice."""
         if op in self._composed:
             return None
         if self._watching is not None:

@@ -31,7 +31,7 @@ _PATIENCE = 5.0
 
 
 def find(session: Session, cause: Cause, name: str) -> Call:
-    """What is known of the call that makes the difference, with its repro."""
+    """Finds the call that makes the difference, and writes its repro."""
     ops, outcome = frozenset(one.op for one in cause.operators), cause.outcome
     if not any(op.startswith("aten::") for op in ops):
         return Call("none", "calls are compared of operators of torch alone")

@@ -1,4 +1,4 @@
-"""What a search finds, as the command and the processes of the program tell each other in files."""
+"""Findings of a search, which the command and the processes of the program exchange in files."""
 
 from __future__ import annotations
 

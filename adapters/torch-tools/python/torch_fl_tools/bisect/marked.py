@@ -1,4 +1,4 @@
-"""What a program marks (`torch.flagos.mark`): written by the run with the reference's routes, compared by others."""
+"""Marks of a program (`torch.flagos.mark`): the reference's run writes them, and other runs compare them."""
 
 from __future__ import annotations
 

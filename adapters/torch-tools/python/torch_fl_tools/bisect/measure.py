@@ -103,7 +103,7 @@ def _name(dtype: torch.dtype) -> str:
 
 
 def _scale(expected: torch.Tensor, finite: torch.Tensor, of_a_kernel: bool) -> torch.Tensor:
-    """What relative tolerances are of: each element, or at least the root mean square of them all."""
+    """The base of relative tolerances: each element, or at least the root mean square of all elements."""
     scale = torch.where(finite, expected.abs(), torch.zeros((), dtype=torch.float64))
     if of_a_kernel and bool(finite.any()):
         rms = scale.square().sum().div(finite.sum()).sqrt()

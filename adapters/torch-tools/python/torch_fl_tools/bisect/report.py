@@ -1,4 +1,4 @@
-"""What was found, in words."""
+"""The result of a search in words."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Check:
-    """What a failure is, beside a status other than 0, a signal and a timeout."""
+    """The criteria of a failure beside a status other than 0, a signal and a timeout."""
 
     compare: str | None = None  # native, cpu or cuda
     nan: bool = False
@@ -42,7 +42,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Routed:
-    """What the plan of a process says of an operator whose route differs from the reference's."""
+    """An operator of a process's plan whose route differs from the reference's."""
 
     impl: str | None
     backend: str | None

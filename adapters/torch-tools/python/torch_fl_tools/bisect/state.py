@@ -1,4 +1,4 @@
-"""What a search knows, in a folder: it is written after every run, and goes on from there."""
+"""The state of a search in a folder, written after every run, from which the search continues."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ def _runs(about: Any, runs: Any) -> list[Run]:
 
 
 def _changed(name: str, before: Any, now: Any) -> str:
-    """What of a search is another, in words."""
+    """Describes how a search differs from the stored one."""
     if isinstance(before, dict) and isinstance(now, dict):
         for key in sorted({*before, *now}):
             if before.get(key) != now.get(key):

@@ -66,7 +66,7 @@ class Watching:
     def observe(
         self, op: str, chosen: python_kernels.Implementation | None
     ) -> python_kernels.Implementation | None:
-        """What is attached for `op`: the same kernel, watched."""
+        """Returns the implementation to attach for `op`: the same kernel, watched."""
         if op not in self._watch.ops:
             return chosen
         if chosen is None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def folder() -> Path:
-    """Where it is; it need not exist."""
+    """The path of the folder, which need not exist."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "flagos"
 
 

@@ -28,7 +28,7 @@ Judge = Callable[[facts.Call], tuple[str | None, str]]
 
 @dataclass(frozen=True)
 class _Finding:
-    """What was found of one overload."""
+    """The findings about one overload."""
 
     sizes: dict[str, dict[str, str]] = field(default_factory=dict)  # as tables have them
     refused: dict[str, str] = field(default_factory=dict)  # classes of sizes, with the reason
@@ -41,7 +41,7 @@ atexit.register(_checker.close)
 
 
 def path() -> Path:
-    """Where findings are kept."""
+    """The file of the findings."""
     return cache_folder.folder() / tables.file_name("on-use", tables.chip(), package.version())
 
 
@@ -170,7 +170,7 @@ def _capturing() -> bool:
 
 
 def _load() -> dict[str, _Finding]:
-    """What was found before, by overload; nothing where there is no file, or one of other versions."""
+    """Loads earlier findings by overload; returns none without a file, or for one of other versions."""
     try:
         found = json.loads(path().read_text())
         if (found["torch"], found["compiler"]) != (torch.__version__, versions.compiler()):

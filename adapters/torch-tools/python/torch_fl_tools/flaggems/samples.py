@@ -16,7 +16,7 @@ from torch_fl_tools.comparing.transfer import Transfer
 def variations(
     op: Any, dtype: torch.dtype, sample: Any, number: int, grad: bool
 ) -> Iterator[tuple[str, Any]]:
-    """What a sample of an entry in a type, the `number`th that is varied, becomes; named."""
+    """Yields the named variations of the `number`th sample of an entry in a type."""
     yield "not contiguous", sample.noncontiguous()  # then gradients are not, either
     if dtype.is_floating_point:
         yield "with NaN and infinities", _with_special_values(sample)

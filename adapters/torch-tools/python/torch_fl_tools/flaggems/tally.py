@@ -13,7 +13,7 @@ from torch_fl_tools.flaggems.running import Case, Loss
 
 
 class Checked(Verdict, total=False):
-    """What `check` returns: an entry, and what the next process has to know."""
+    """The result of `check`: an entry, and facts for the next process."""
 
     loss: Loss  # the case in which the device was lost
     short: bool  # whether a case found no memory

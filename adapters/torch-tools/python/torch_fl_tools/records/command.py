@@ -140,7 +140,7 @@ def _record(command: list[str], out: Path, meta: bool, as_json: bool) -> int:
 
 
 def _of_a_process(path: Path) -> tuple[list[facts.Call], dict[str, dict[str, str]]]:
-    """What a process left; of one that was killed while it wrote, all but the last line."""
+    """Reads the calls of a process; for one that was killed while it wrote, all but the last line."""
     text = path.read_text()
     whole = text[: text.rfind("\n") + 1]
     if whole != text:

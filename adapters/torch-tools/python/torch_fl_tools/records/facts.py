@@ -29,7 +29,7 @@ _ENUMERATED = {
 
 
 DEVICE = torch.device("meta")
-"""What stands for the device that a call names, which is another when the call is run again."""
+"""Stands for the device that a call names, which may be another one when the call runs again."""
 
 
 class BrokenRecord(ValueError):
@@ -38,7 +38,7 @@ class BrokenRecord(ValueError):
 
 @dataclass(frozen=True)
 class TensorFacts:
-    """What is known of a tensor. Sizes and strides are in elements, offsets in bytes."""
+    """The facts about a tensor. Sizes and strides are in elements, offsets in bytes."""
 
     dtype: torch.dtype
     shape: tuple[int, ...]
@@ -223,7 +223,7 @@ def with_ranges(call: Call, args: Args, kwargs: Kwargs) -> Call:
 
 
 def key(call: Call) -> Any:
-    """What tells distinct calls apart: numbers count by their kind only, and ranges not at all.
+    """The key of distinct calls: it has only the kinds of numbers, and no ranges.
 
     A program calls an operator with the same tensors and another number each step (Adam's step size).
     """

@@ -65,7 +65,7 @@ class _Process:
             self._write(facts.to_json(call))
 
     def _after_fork(self) -> None:
-        """What was called until now is the parent's. The thread that forked is the child's first."""
+        """Leaves the calls so far to the parent. The thread that forked is the child's first."""
         from torch_fl_tools.records import recorder
 
         self._recorder.forget()

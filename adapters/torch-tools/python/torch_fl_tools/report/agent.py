@@ -98,7 +98,7 @@ class _Agent:
         """The plan is looked at once it is published."""
 
     def published(self) -> None:
-        """What was called until now was served by the plan before."""
+        """Attributes the calls so far to the earlier plan."""
         if os.getpid() == self._pid:
             with self._lock:
                 self._served.plan(routing.counters(), python_kernels.calls(), _core.plan_lock())
@@ -226,7 +226,7 @@ def _explain(operators: dict[str, Operator]) -> None:
 
 
 def _speed() -> Speed:
-    """What `flagos tune` measured on this chip."""
+    """The ratios that `flagos tune` measured on this chip."""
     return {"chip": tables.chip(), "ratios": tables.speed()}
 
 

@@ -1,4 +1,4 @@
-"""What the processes left, put together: the value that `--json` prints and that the page shows."""
+"""Combines the files of the processes into the report that `--json` prints and that the page shows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch_fl_tools.report.process_file import ProcessFile
 from torch_fl_tools.report.program import Ended
 
 UNROUTED = "in no route"
-"""What serves operators that the plan does not have: torch itself, by composition or by views."""
+"""Names torch itself, which serves operators that the plan does not have by composition or by views."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Operator:
 
 @dataclass(frozen=True)
 class Implementation:
-    """What one implementation served in one process."""
+    """The calls that one implementation served in one process."""
 
     name: str
     operators: int
@@ -254,7 +254,7 @@ def _is_routed(entry: process_file.Operator) -> bool:
 
 
 def _stand_in(alternatives: Sequence[Alternative]) -> str:
-    """What serves a call that the chosen implementation declines."""
+    """The implementation that serves a call that the chosen one declines."""
     for kind in ("vendor", "reference"):
         for one in alternatives:
             if not one.chosen and one.kind == kind:

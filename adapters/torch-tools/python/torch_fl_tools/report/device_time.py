@@ -106,7 +106,7 @@ class DeviceTime:
 
 
 def by_operator(events: Iterable[Any]) -> dict[str, DeviceCalls]:
-    """Of kineto's events: calls of each operator, and the nanoseconds of the kernels that they launched."""
+    """Counts, in kineto's events, the calls of each operator and the nanoseconds of the kernels that they launched."""
     operators: dict[int, str] = {}
     kernels: list[tuple[int, int]] = []
     found: dict[str, DeviceCalls] = {}

@@ -27,7 +27,7 @@ _SHOWN = 15
 
 @dataclass(frozen=True)
 class _Section:
-    """What the page says of a process beside its data."""
+    """Facts about a process that the page shows beside its data."""
 
     process: Process
     classes: dict[str, str]  # colours of implementations

@@ -40,7 +40,7 @@ class Served(TypedDict):
 
 
 class Operator(Served, total=False):
-    """What happened to the calls of an operator."""
+    """The calls of an operator, with times and reasons."""
 
     host: HostTime
     device: DeviceCalls
@@ -69,7 +69,7 @@ class DeviceMemory(TypedDict):
 
 
 class Speed(TypedDict):
-    """What `flagos tune` measured on this chip."""
+    """The ratios that `flagos tune` measured on this chip."""
 
     chip: str
     ratios: dict[str, dict[str, float]]

@@ -1,4 +1,4 @@
-"""Who asks: the program, or torch itself."""
+"""Distinguishes callers: the program, or torch itself."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ BACKEND = registration.BACKEND
 
 
 def backend_string(backend: str = "auto") -> str:
-    """What to give to `torch.distributed.init_process_group` for `backend`.
+    """Returns the `backend` for `torch.distributed.init_process_group`.
 
     "auto" is "flagos", which serves flagos devices and the CPU, when all ranks are on one host. Over
     several hosts, which the launcher tells by LOCAL_WORLD_SIZE, tensors on the CPU need gloo:

@@ -1,4 +1,4 @@
-"""What asynchronous tensor parallelism makes of a graph, on the host vendor.
+"""Fuses the operators of asynchronous tensor parallelism in a graph, on the host vendor.
 
 Inductor fuses collectives with the matrix products beside them (`torch._inductor.config._micro_pipeline_tp`), for
 kernels that torch has for CUDA alone. Nothing would overlap on the host, where torch's own definitions serve: a

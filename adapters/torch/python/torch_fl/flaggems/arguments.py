@@ -9,7 +9,7 @@ from torch_fl import python_kernels
 
 @cache
 def argument_names(overload: str) -> tuple[str, ...]:
-    """What the schema of `aten::overload` calls its arguments, in order."""
+    """The names of the arguments of `aten::overload` in its schema, in order."""
     schema = python_kernels.require_operator(f"aten::{overload}")._schema
     return tuple(argument.name for argument in schema.arguments)
 

@@ -82,7 +82,7 @@ def statistics() -> Statistics:
 
 @cache
 def named() -> Named:
-    """What the file that FLAGOS_TUNING names says, or else the pack in use."""
+    """The configurations of the file that FLAGOS_TUNING names, or else of the pack in use."""
     value = policy()
     if value not in (OFF, ON):
         return read(Path(value))
@@ -155,12 +155,12 @@ def owners() -> list[Any]:
 
 
 def name(tuner: Any) -> str:
-    """What tables call the kernel of a tuner."""
+    """The name of a tuner's kernel in tables."""
     return f"{tuner.base_fn.__module__}.{tuner.base_fn.__name__}"
 
 
 def key(tuner: Any, kwargs: Mapping[str, Any]) -> str:
-    """What the tuner distinguishes calls by; the positional arguments are `tuner.nargs`."""
+    """The key by which the tuner distinguishes calls; the positional arguments are `tuner.nargs`."""
     given = {**tuner.nargs, **kwargs}
     given = {name: given[name] for name in tuner.arg_names if name in given}
     if hasattr(tuner, "get_key"):
@@ -179,7 +179,7 @@ def launch(tuner: Any, config: Any, args: Any, kwargs: Any) -> Any:
 
 
 def unfit() -> tuple[type[BaseException], ...]:
-    """What a launch raises in a configuration that the chip does not take, before anything is launched."""
+    """The exceptions by which a launch refuses a configuration that the chip does not support."""
     from triton.compiler.errors import CompileTimeAssertionFailure
     from triton.runtime.errors import OutOfResources, PTXASError
 

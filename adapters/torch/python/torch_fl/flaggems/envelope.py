@@ -54,7 +54,7 @@ def ordered(conditions: Iterable[str]) -> list[str]:
 
 
 def meaning(condition: str) -> str:
-    """What a condition says of a call."""
+    """Describes a condition on a call."""
     if condition.startswith(sizes.PREFIX):
         return sizes.meaning(condition)
     unknown = f"{condition} holds, which this version does not know and takes for broken"

@@ -363,7 +363,7 @@ def _rows(overload: str) -> python_kernels.Packed | None:
 
 
 def _in_pack(overload: str) -> list[tuple[str, str]]:
-    """What `explain` says of calls that the pack in use has, where it serves no others."""
+    """The condition that `explain` shows if only the calls of the pack in use are served."""
     pack = pack_in_use.in_use()
     if pack is None or not pack_in_use.alone() or (rows := _rows(overload)) is None:
         return []
@@ -376,7 +376,7 @@ def _in_pack(overload: str) -> list[tuple[str, str]]:
 
 
 def _short(condition: str) -> str:
-    """What the plan calls a condition."""
+    """The name of a condition in the plan."""
     return sizes.PREFIX.strip() if condition.startswith(sizes.PREFIX) else condition
 
 

@@ -142,7 +142,7 @@ def _leave_out_caches() -> None:
 
 
 def _draw_seeds() -> None:
-    """Of a GPU's generator FlagGems takes its seed and its place; the host's has neither, and is drawn from instead."""
+    """Draws numbers for FlagGems: it uses the seed and offset of a GPU's generator, which the host's does not have."""
 
     def seed_and_offset(
         increment: int, generator: torch.Generator | None = None
@@ -173,7 +173,7 @@ def _accept_interpreted() -> None:
 
 
 def _complete_interpreter() -> None:
-    """What compiled kernels have, and FlagGems' rely on, and those that Triton 3.6 interprets have not."""
+    """Adds attributes that FlagGems relies on and that kernels interpreted by Triton 3.6 lack."""
     import triton.language as tl
     from triton.runtime import interpreter
 

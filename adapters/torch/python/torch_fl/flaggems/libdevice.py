@@ -69,7 +69,7 @@ _SPECIAL = {
 
 
 def compute(symbol: str, args: list[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
-    """What libdevice's `symbol` makes of arrays. Raises NotImplementedError for one that is not here."""
+    """Computes libdevice's `symbol` on arrays. Raises NotImplementedError for an unknown symbol."""
     name = symbol.removeprefix(_PREFIX)
     name = _SPECIAL.get(name, name)
     function = _FUNCTIONS.get(name) or _FUNCTIONS.get(name.removesuffix("f"))

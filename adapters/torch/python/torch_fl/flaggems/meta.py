@@ -1,4 +1,4 @@
-"""What torch's meta kernels say of a call that writes to its arguments, before anything is written.
+"""Asks torch's meta kernels about a call that writes to its arguments, before anything is written.
 
 FlagGems' functions are given such arguments as they are, and some take what torch refuses or would first make room
 for: an `out` without elements is written beyond its end, integers are given what is none. The kernel of the operator
@@ -50,7 +50,7 @@ def refusal(overload: str, args: Args, kwargs: Kwargs) -> str | None:
 
 
 def _facts(value: Any) -> Any:
-    """What an answer depends on: of numbers that are equal the type as well, of fractions where they lie."""
+    """The key of an answer: it includes the types of equal numbers, and the intervals of fractions."""
     if isinstance(value, torch.Tensor):
         return value.shape, value.stride(), value.dtype
     if isinstance(value, (list, tuple)):

@@ -67,7 +67,7 @@ class PackedCall:
 
 
 class Operator(TypedDict):
-    """What the header tells of an overload."""
+    """The entry of an overload in the header."""
 
     rows: list[int]  # the first row and their number
     faster: int  # how many calls are faster than the native kernel
@@ -111,7 +111,7 @@ class Header(_About):
 
 @dataclass
 class Contents:
-    """What goes into a pack: calls by overload, kernels, and what the header tells besides."""
+    """The contents of a pack: calls by overload, kernels, and further facts for the header."""
 
     about: About
     kernels: list[Kernel] = field(default_factory=list)
@@ -153,7 +153,7 @@ class Pack:
 
     @property
     def address(self) -> int:
-        """Where the data lies."""
+        """The address of the data."""
         return ctypes.addressof(ctypes.c_char.from_buffer(self._mapped, self._data))
 
     def words(self, first: int, count: int) -> tuple[int, ...]:

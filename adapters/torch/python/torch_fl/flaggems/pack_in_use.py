@@ -26,7 +26,7 @@ _open: list[Pack] = []  # mapped as long as the process lives, because C++ has t
 
 @dataclass(frozen=True)
 class Machine:
-    """What a pack has to fit. `driver` is the newest CUDA that the driver takes, as 13000 for 13.0; 0 without one."""
+    """The machine that a pack has to fit. `driver` is the driver's newest CUDA, as 13000 for 13.0; 0 without one."""
 
     vendor: str
     chip: str

@@ -52,7 +52,7 @@ def version() -> str:
 
 
 def overloads(package: Path) -> dict[str, str]:
-    """What the package offers, read from its text: overloads, such as `add.Tensor`, and its functions' names.
+    """Reads the package's overloads, such as `add.Tensor`, and the names of its functions from its sources.
 
     Raises ValueError when the text has no table of the kind that is known.
     """
@@ -146,7 +146,7 @@ def tuned_among(few: int) -> Iterator[None]:
 
 @contextmanager
 def asking_another_process() -> Iterator[None]:
-    """What is asked of the device meanwhile is answered by a process of its own, so that this one can still fork.
+    """Has another process answer questions about the device in the block, so that this one can still fork.
 
     Raises RuntimeError when that process fails.
     """
@@ -172,7 +172,7 @@ def _answered(answer: Any, *_: Any, **__: Any) -> Any:
 
 @cache
 def _answers() -> dict[str, Any]:
-    """What torch says of the native device, asked by another process. Raises RuntimeError when it fails."""
+    """Asks torch about the native device in another process. Raises RuntimeError if that fails."""
     receive, send = multiprocessing.get_context("fork").Pipe(duplex=False)
     child = os.fork()
     if child == 0:

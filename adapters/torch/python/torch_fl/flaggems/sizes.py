@@ -128,7 +128,7 @@ def condition(verified: Classes) -> str:
 
 
 def meaning(name: str) -> str:
-    """What a condition made by `condition` says of a call."""
+    """Describes a condition that `condition` made."""
     lines = []
     for word in name.removeprefix(PREFIX).split():
         place, _, bits = word.partition(":")

@@ -150,5 +150,5 @@ def write(path: Path, table: Table) -> None:
 
 
 def partial(path: Path) -> Path:
-    """Where a table lies while it is made, and after an interrupt."""
+    """The path of a table in the making, which stays after an interrupt."""
     return path.with_name(f"{path.name}.partial")

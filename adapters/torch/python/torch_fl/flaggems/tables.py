@@ -1,4 +1,4 @@
-"""What was verified and measured of FlagGems' overloads, by chip.
+"""Verdicts on FlagGems' overloads and their measured speeds, by chip.
 
 Tables are JSON files, shipped with this package (compressed) or written by `flagos verify` and `flagos tune` into
 `$XDG_DATA_HOME/flagos`; a user's table beats the shipped one of the same chip and version.
@@ -48,7 +48,7 @@ _assumed: dict[str, Table] = {}
 
 
 def folder() -> Path:
-    """Where this user's tables are."""
+    """The folder of this user's tables."""
     base = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
     return Path(base) / "flagos"
 
@@ -85,7 +85,7 @@ def _triton() -> str | None:
 
 
 def sources(kind: str, chip_name: str, triton: str | None = None) -> list[Path]:
-    """Where tables about a chip may lie, the first that is there first: the user's, the shipped, and, of verdicts, the
+    """The possible paths of tables about a chip, in order of precedence: the user's, the shipped, and, of verdicts, the
     shipped one of a chip with the same processor."""
     version = package.version()
     found = [
@@ -98,7 +98,7 @@ def sources(kind: str, chip_name: str, triton: str | None = None) -> list[Path]:
 
 
 def path_for(kind: str, out: Path | None, whole: bool) -> Path | None:
-    """Where a table goes: to `out`, or, if it is the `whole`, to where the plan reads it."""
+    """The path of a table: `out`, or for a `whole` table the path that the plan reads."""
     if out is None and whole:
         return folder() / file_name(kind, chip(), package.version(), _triton())
     return out
@@ -186,7 +186,7 @@ def made_alike(path: Path, **about: Any) -> bool:
 
 
 def _overloads(path: Path, kind: str, **about: Any) -> dict[str, Any]:
-    """What a table says, where it was made as `about` says, here; none where there is no table."""
+    """The entries of a table that was made here as `about` says; none without a table."""
     before = read(path, kind)
     if before is None:
         return {}
@@ -206,7 +206,7 @@ def samples_from() -> str | None:
 
 
 def carried(path: Path | None) -> dict[str, str]:
-    """What a table hands on to the one that continues it, beside its entries: whose samples it rests on.
+    """The fields that a table passes to the one that continues it: the chip whose samples it rests on.
 
     Raises RuntimeError for a file that is no table.
     """

@@ -16,7 +16,7 @@ _R = TypeVar("_R")
 
 
 def constant_in_graphs(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """What `torch.compiler.assume_constant_result` does, without importing Dynamo: a graph has the result as it was
+    """Is `torch.compiler.assume_constant_result` without importing Dynamo: a graph has the result as it was
     when it was traced."""
     function._dynamo_marked_constant = True  # type: ignore[attr-defined]
     return function

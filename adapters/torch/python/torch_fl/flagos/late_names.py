@@ -27,5 +27,5 @@ def provide(name: str, make: Callable[[], object]) -> None:
 
 
 def find(name: str) -> Callable[[], object] | None:
-    """What makes the object of that name; None where nobody provides it."""
+    """The function that makes the object of that name; None if nobody provides it."""
     return _makers.get(name)

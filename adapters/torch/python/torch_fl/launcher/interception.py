@@ -70,7 +70,7 @@ class Interception:
         result: Any,
         whole: bool,
     ) -> _core.LaunchPlan | None:
-        """What a call like this one stands for; `None` when it needs the original path."""
+        """Makes the plan of a launch for calls like this one; returns `None` if they need the original path."""
         try:
             knobs.declare()
             return self.plan(called, args, kwargs, given, result) if whole else None

@@ -50,7 +50,7 @@ def sources(names: list[str], args: Args, given: tuple[str, ...]) -> dict[str, t
 
 
 def kept(args: Args, kwargs: Kwargs) -> list[Any]:
-    """What keys know by its identity, and must therefore stay alive."""
+    """The objects that keys compare by identity, which must therefore stay alive."""
     # A grid function may hold tensors, and no key knows it.
     values = [*args, *(value for name, value in kwargs.items() if name != "grid")]
     objects = [value for value in values if not hasattr(value, "data_ptr")]

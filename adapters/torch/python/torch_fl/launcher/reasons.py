@@ -1,4 +1,4 @@
-"""What is left to Triton's and FlagGems' own code, and why."""
+"""Counts launches that are left to Triton's and FlagGems' own code, with reasons."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def _samples() -> list[torch.Tensor]:
 
 
 def _offset() -> int:
-    """Where the `at::Tensor` lies in the objects, or 0."""
+    """The offset of the `at::Tensor` in the objects, or 0."""
     found = set()
     for tensor in _samples():
         words = range(2 * _WORD, type(tensor).__basicsize__ - _WORD + 1, _WORD)

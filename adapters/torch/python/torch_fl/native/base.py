@@ -1,4 +1,4 @@
-"""What the rest of torch_fl asks about the way in which torch computes on the device."""
+"""The interface of the ways in which torch computes on the device."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Native:
     """Whether host code may read and write device memory."""
 
     compiled_by: Literal["host code", "native device", "nothing"] = "nothing"
-    """What Inductor makes of a graph: code for the host, or for the native device, or nothing that could run."""
+    """The target of Inductor's code: the host, the native device, or none."""
 
     shared_by: Literal["memory", "handle", "copy"] = "copy"
     """How another process gets a storage: it is moved to shared memory, opened by a handle, or copied.
@@ -61,7 +61,7 @@ class Native:
     """Whether the core captures the work of streams, if the vendor can, which is known once it is opened."""
 
     why_no_graphs: str = ""
-    """Where there are no `graphs`: why, and what to do instead."""
+    """The reason why there are no `graphs`, with an alternative."""
 
     profiler_activity: Any = None
     """The `ProfilerActivity` by which torch's own tracer collects the device's work; None without a tracer."""
@@ -77,7 +77,7 @@ class Native:
 
     @property
     def backend(self) -> str:
-        """What the plan calls the vendor's kernels: the type of device that they are for."""
+        """The name of the vendor's kernels in the plan: the type of device that they are for."""
         return self.device_type or self.vendor
 
     @property

@@ -42,7 +42,7 @@ def vendors() -> tuple[str, ...]:
 
 
 def missing(vendor: str) -> str | None:
-    """What this process lacks for torch's cuda to serve a vendor, with the next step; None where it lacks nothing.
+    """Names what this process lacks for torch's cuda to serve a vendor, with the next step; None if it lacks nothing.
 
     Vendors of other names say themselves that torch serves them.
     """
@@ -63,7 +63,7 @@ def missing(vendor: str) -> str | None:
 
 
 def _described() -> str:
-    """What torch's device type cuda is by, in words."""
+    """Names the provider of torch's device type cuda."""
     if torch.version.cuda is None:
         return "built without the device type cuda"
     loaded = _loaded(_NVIDIA_RUNTIME)

@@ -1,4 +1,4 @@
-"""What the core says of the vendor that serves this process. Opens no device, and registers nothing with torch."""
+"""The core's description of the vendor that serves this process. Opens no device, and registers nothing with torch."""
 
 from __future__ import annotations
 

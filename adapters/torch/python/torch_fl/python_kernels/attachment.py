@@ -215,7 +215,7 @@ def attach(op: str, chosen: Implementation) -> None:
 
 
 class Packed(NamedTuple):
-    """What a kernel pack has of an operator: where its rows are, as C++ takes it, and who serves other calls."""
+    """The entry of an operator in a kernel pack: the place of its rows, for C++, and who serves other calls."""
 
     rows: tuple[
         int, int, int

@@ -105,7 +105,7 @@ class _ByHandle:
 
 
 class _Message(NamedTuple):
-    """What both processes know of a storage that was sent, in shared memory.
+    """The state of a sent storage that both processes share.
 
     `in_use` is 1 from the sending on, until the storage that was made of the message is gone. `taker` is the process
     that took the message; one that has ended uses nothing.

@@ -1,4 +1,4 @@
-"""What vLLM computes beside torch's operators, as operators of the plan.
+"""vLLM's operators beside torch's own, as operators of the plan.
 
 Routes, ``flagos explain`` and counters call an operator ``vllm::<name>``. Their implementations are vLLM's own Triton
 kernels, other kernels where vLLM's wheel has them, and references in torch's operators. The kernels that vLLM

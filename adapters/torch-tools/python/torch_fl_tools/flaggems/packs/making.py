@@ -1,4 +1,4 @@
-"""What FlagGems launches for recorded calls, as a pack has it.
+"""Records FlagGems' launches for recorded calls into a pack.
 
 Each call is made on flagos tensors of its shapes and layouts, with a kernel over the native one that records what
 FlagGems' function does, as a program's third call would be. On a machine without a GPU (`without_device`) nothing runs,
@@ -48,7 +48,7 @@ class NotPacked(Exception):
 
 @dataclass
 class Made:
-    """What was made of recorded calls."""
+    """The contents of a pack in the making."""
 
     kernels: list[Kernel] = field(default_factory=list)
     calls: dict[str, dict[tuple[int, ...], PackedCall]] = field(default_factory=dict)
@@ -292,7 +292,7 @@ def _named(condition: str) -> str:
 
 
 def launches(words: list[int]) -> list[int]:
-    """Where a recording has the handles of functions."""
+    """The places of the handles of functions in a recording."""
     at = 1 + words[0]
     count, at = words[at], at + 1
     found = []

@@ -31,7 +31,7 @@ _NO_FURTHER = 2.0  # times the native kernel's distance from the result in float
 
 @dataclass
 class Outcome:
-    """What became of a call. `verdict` is None where FlagGems does not serve it, or nothing can be said; `why`."""
+    """The outcome of a call. `verdict` is None if FlagGems does not serve it, or nothing can be said; `why`."""
 
     verdict: str | None
     why: str = ""

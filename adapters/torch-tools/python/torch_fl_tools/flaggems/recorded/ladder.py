@@ -63,7 +63,7 @@ def _strides(before: TensorFacts, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def form(call: Call) -> Any:
-    """What calls have in common that differ in sizes only."""
+    """The key that calls have in common if they differ only in sizes."""
 
     def of(given: Any) -> Any:
         if isinstance(given, TensorFacts):

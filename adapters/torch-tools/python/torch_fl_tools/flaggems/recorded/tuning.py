@@ -20,7 +20,7 @@ class Unfit(Exception):
 
 
 class Choice:
-    """What was chosen from inside `choosing`."""
+    """The configurations that kernels ran inside `choosing`."""
 
     def __init__(self) -> None:
         self.configurations = 1

@@ -52,7 +52,7 @@ def verify(
     progress: Callable[[int, int, str, Result], None] = lambda *_: None,
     stop: Callable[[], bool] = lambda: False,
 ) -> Results:
-    """What was found of each overload that is called; see `check`. Forks, so no device may be in use yet."""
+    """Returns the result for each overload that is called; see `check`. Forks, so no device may be in use yet."""
     by_overload: dict[str, list[Call]] = defaultdict(list)
     for call in calls:
         by_overload[call.overload].append(call)
@@ -113,7 +113,7 @@ def check(
     report: Report = lambda step, partial: None,
     losses: Iterable[Loss] = (),
 ) -> Progress:
-    """What is found of an overload by its recorded calls, and by smaller ones of the same form.
+    """Judges an overload by its recorded calls, and by smaller ones of the same form.
 
     `verdict`: STRICT, BASIC or FAILED as for the database's samples, UNTESTED where FlagGems serves none of the calls.
     `calls` were compared, `configurations` of kernels were tried at most, `first` is the first call that was wrong, or
@@ -265,7 +265,7 @@ def _can_be_interpreted(call: Call) -> bool:
 
 
 def digest(calls: Iterable[Call], how: How) -> str:
-    """What was verified, and how, in a few letters: with the same there is nothing to do again."""
+    """A short hash of the calls and of how they are judged: with an equal one, nothing needs to run again."""
     digest_of = hashlib.sha256(f"{how.every_config} {how.sanitizer}".encode())
     for line in sorted(json.dumps(facts.to_json(replace(call, count=1))) for call in calls):
         digest_of.update(line.encode())

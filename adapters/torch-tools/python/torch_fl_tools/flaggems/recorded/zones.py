@@ -74,7 +74,7 @@ class Zones:
         self._zones[base.untyped_storage()._cdata].before = base.clone()
 
     def damage(self) -> str | None:
-        """What was written that must not be; None where nothing was."""
+        """Describes the first forbidden write; None without one."""
         for zone in self._zones.values():
             if zone.before is not None and not torch.equal(zone.base, zone.before):
                 where = int((zone.base != zone.before).nonzero()[0])
@@ -107,7 +107,7 @@ def _bytes_of(tensor: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
 
 
 def _place(zone: _Zone, byte: int) -> str:
-    """Where a byte lies, in words."""
+    """Describes the place of a byte."""
     inside = [tensor for tensor in zone.inside if tensor.numel()]
     if not inside:
         return "of which no element exists"

@@ -143,7 +143,7 @@ class Recorded:
         return 1 if any(one["verdict"] == FAILED for one in found.values()) else 0
 
     def _print(self, results: Results) -> None:
-        """What is known of the overloads that the records call."""
+        """Prints the results for the overloads that the records call."""
         if self._options.json:
             print(json.dumps(results))
             return
@@ -155,7 +155,7 @@ class Recorded:
         print(*counts(results), sep="\n")
 
     def _print_rest(self, results: Results, entries: Verdicts, path: Path) -> None:
-        """What these calls alone do not decide, with the next step."""
+        """Prints what these calls alone cannot decide, with the next step."""
         to = sys.stderr if self._options.json else sys.stdout
         failed = [
             name for name, one in results.items() if one["verdict"] == FAILED and "before" in one
@@ -189,7 +189,7 @@ def _digest(entry: Verdict) -> str | None:
 
 
 def _known(entry: Verdict) -> Result:
-    """What a table tells of an overload's recorded calls, which do not run again."""
+    """The result of an overload from the table, whose recorded calls do not run again."""
     if entry["verdict"] == FAILED:
         return {"verdict": FAILED, "first": entry["first"], "before": True}
     records = entry["records"]

@@ -1,4 +1,4 @@
-"""What must be there before anything is verified."""
+"""The requirements of a verification."""
 
 from __future__ import annotations
 

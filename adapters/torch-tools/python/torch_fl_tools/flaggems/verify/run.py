@@ -91,7 +91,7 @@ def _before(name: str, known: Verdicts) -> Verdict:
 def _places(
     todo: list[str], verdicts: Verdicts, jobs: int, until: float, stop: Callable[[], bool]
 ) -> Places:
-    """Where the samples of overloads are. What no sample calls becomes UNTESTED for that reason."""
+    """Finds the samples of overloads. An overload that no sample calls becomes UNTESTED for that reason."""
     left = until - time.monotonic()
     where, lost = cases.calling(set(todo), jobs, seconds=left, stop=stop)
     why = "no sample calls it"

@@ -15,7 +15,7 @@ TYPE = "flagos"
 
 
 def interface() -> ModuleType:
-    """What triton-ascend calls the device interface: synchronize, Event, current_device, ..."""
+    """The device interface as triton-ascend expects it: synchronize, Event, current_device, ..."""
     module: ModuleType = getattr(torch, TYPE)
     return module
 

@@ -1,4 +1,4 @@
-"""What modules of triton-ascend and FlagGems see under the names of torch_npu.
+"""The names of torch_npu, as modules of triton-ascend and FlagGems see them.
 
 A few of them run `import torch_npu` and use `torch.npu`. An installed torch_npu must not be imported, because it takes
 the device type that flagos has (PrivateUse1), and the attribute `torch.npu` would tell other libraries that there is a
