@@ -1002,7 +1002,7 @@ def test_the_plan_reads_the_tables_that_ship(tmp_path: Path, policy: str) -> Non
     folder = tmp_path / "verdicts"
     for kind, overloads in (("verdicts", VERDICTS), ("speed", SPEED)):
         name = tables.file_name(kind, "A chip", package.version())
-        table_file.write(folder / f"{name}.gz", tables.table(overloads))
+        table_file.write(folder / package.version() / f"{name}.gz", tables.table(overloads))
     # Candidates are registered when torch_fl is imported, so the chip is told before.
     program = (
         "import json, pathlib, sys\n"
@@ -1128,7 +1128,7 @@ def test_what_is_known_of_the_h200_ships() -> None:
 
 
 def test_tables_that_ship_are_named_and_made_as_told() -> None:
-    shipped = sorted(tables.SHIPPED.glob("*.json.gz"))
+    shipped = sorted(tables.SHIPPED.glob("*/*.json.gz"))
     assert shipped
     for path in shipped:
         made = json.loads(gzip.decompress(path.read_bytes()))

@@ -34,7 +34,7 @@ from torch_fl.flaggems.table_file import (
 )
 from torch_fl.native import native
 
-SHIPPED = Path(__file__).resolve().parents[1] / "verdicts"
+SHIPPED = versions.FOLDER
 # The boards H100 SXM5 and H200 have the same processor, GH100 of 132 multiprocessors, and differ in their memory: the
 # same programs run on both, at other speeds. What an H100 found of the shipped records agrees with the H200's table
 # (docs/benchmarks/nvidia.md#2026-11-25-evening-models-graphs-packs-h100).
@@ -76,7 +76,7 @@ def file_name(kind: str, chip_name: str, version: str, triton: str | None = None
 
 def shipped(kind: str, chip_name: str, version: str, triton: str | None = None) -> Path:
     """Where a table is that the package ships, compressed."""
-    return SHIPPED / f"{file_name(kind, chip_name, version, triton)}.gz"
+    return SHIPPED / version / f"{file_name(kind, chip_name, version, triton)}.gz"
 
 
 def _triton() -> str | None:
