@@ -9,16 +9,13 @@
 use std::ffi::{CStr, c_char, c_int, c_void};
 
 use flagos_core::runtime::HostFn;
+pub(super) use flagos_vendor_kit::driver::Handle;
 use flagos_vendor_kit::functions;
 
 /// An `aclError`.
 pub(super) type Code = c_int;
 /// `ACL_SUCCESS`.
 pub(super) const SUCCESS: Code = 0;
-/// A stream, an event, a context or a graph.
-pub(super) type Handle = *mut c_void;
-/// A function that returns a text of the library, or null.
-type Text = unsafe extern "C" fn() -> *const c_char;
 
 /// `aclrtMemcpyKind`.
 pub(super) mod kind {
@@ -76,6 +73,7 @@ pub(super) struct PointerAttributes {
 }
 
 functions! {
+    Api
     required {
         aclInit(*const c_char);
         aclrtGetDeviceCount(*mut u32);
@@ -128,9 +126,9 @@ functions! {
         aclmdlRIExecuteAsync(Handle, Handle);
         aclmdlRIDestroy(Handle);
     }
-    texts(Text) {
-        aclGetRecentErrMsg;
-        aclrtGetSocName;
+    others {
+        aclGetRecentErrMsg() -> *const c_char;
+        aclrtGetSocName() -> *const c_char;
     }
 }
 
@@ -179,8 +177,8 @@ mod tests {
 
     #[test]
     fn every_required_function_is_named_once() {
-        for name in REQUIRED {
-            let same = REQUIRED.iter().filter(|other| *other == name);
+        for name in Api::REQUIRED {
+            let same = Api::REQUIRED.iter().filter(|other| *other == name);
             assert_eq!(same.count(), 1, "{name}");
             assert!(name.starts_with("acl"), "{name}");
         }
@@ -190,7 +188,7 @@ mod tests {
             "aclrtGetDeviceInfo",
             "aclrtFreeWithDevSync",
         ] {
-            assert!(!REQUIRED.contains(&newer), "{newer}");
+            assert!(!Api::REQUIRED.contains(&newer), "{newer}");
         }
     }
 }

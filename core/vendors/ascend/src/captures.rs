@@ -8,7 +8,6 @@ use flagos_core::runtime::CaptureMode;
 
 use super::api::{Api, Code, Handle, RECORD_COMPLETE, SUCCESS};
 use super::driver;
-use super::error::check;
 
 /// The functions of graphs, of a runtime that has all of them.
 #[derive(Clone, Copy)]
@@ -130,5 +129,5 @@ pub(super) unsafe fn destroy(api: &Api, graph: Handle, runs: &[usize]) -> Result
     }
     // SAFETY: a live graph of which no run is left.
     let code = unsafe { (functions.destroy)(graph) };
-    check(api, "aclmdlRIDestroy", code).map(|()| true)
+    api.check("aclmdlRIDestroy", code).map(|()| true)
 }

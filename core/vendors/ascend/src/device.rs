@@ -2,24 +2,24 @@
 
 use std::collections::HashMap;
 use std::ffi::{CString, c_void};
-use std::marker::PhantomData;
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::Mutex;
 
 use flagos_core::error::{Error, Result};
 use flagos_core::runtime::DeviceProperties;
+use flagos_vendor_kit::call;
+use flagos_vendor_kit::driver::{DriverDevice, Peers, Process};
 
 use super::api::{Api, Handle, OVERFLOW_TO_INFINITY, STREAM_COMPLETE, SUCCESS};
 use super::captures::{self, refused};
-use super::driver;
-use super::error::{acl, check, means_lost};
-
+use super::driver::PROCESS;
+use super::error::means_lost;
 use super::memory::Memory;
 use super::reporter::Reporter;
-use super::work;
+use super::visible;
 
 /// How often a wait for the device is repeated, each time after another failure of queued work.
 const MOST_FAILURES: usize = 8;
@@ -37,10 +37,7 @@ pub(super) struct Device {
     pub(super) properties: OnceLock<DeviceProperties>,
     /// The allocations of all devices.
     pub(super) memory: Arc<Memory>,
-    /// Bit `n`: access to the memory of device `n` has been looked into.
-    pub(super) asked_peers: AtomicU64,
-    /// Bit `n`: the memory of device `n` can be accessed.
-    pub(super) peers: AtomicU64,
+    pub(super) peers: Peers,
     /// All devices of the vendor, this one too.
     pub(super) siblings: OnceLock<Box<[Weak<Device>]>>,
     discarded: Mutex<Vec<Discarded>>,
@@ -114,7 +111,7 @@ fn overflow_to_infinity(api: &Api) {
         return;
     };
     // SAFETY: a device has just been set on this thread.
-    if let Err(error) = check(api, "aclrtSetDeviceSatMode", unsafe {
+    if let Err(error) = api.check("aclrtSetDeviceSatMode", unsafe {
         set(OVERFLOW_TO_INFINITY)
     }) {
         tracing::debug!(%error, "numbers that overflow become the largest one");
@@ -122,8 +119,7 @@ fn overflow_to_infinity(api: &Api) {
 }
 
 impl Device {
-    pub(super) fn new(api: &'static Api, index: usize, memory: Arc<Memory>) -> Self {
-        let own = 1 << (index % 64);
+    pub(super) fn new(api: &'static Api, index: usize, count: usize, memory: Arc<Memory>) -> Self {
         Self {
             api,
             index,
@@ -131,8 +127,7 @@ impl Device {
             starting: Mutex::new(()),
             properties: OnceLock::new(),
             memory,
-            asked_peers: AtomicU64::new(own),
-            peers: AtomicU64::new(own),
+            peers: Peers::new(index, count),
             siblings: OnceLock::new(),
             discarded: Mutex::default(),
             events: Default::default(),
@@ -154,11 +149,6 @@ impl Device {
         self.siblings.get()?.get(index)?.upgrade()
     }
 
-    /// Whether the context has been created by us.
-    pub(super) fn is_used(&self) -> bool {
-        !self.context.load(Ordering::Acquire).is_null()
-    }
-
     /// The default context, which the first call creates and makes current.
     fn context(&self) -> Result<Handle> {
         let context = self.context.load(Ordering::Acquire);
@@ -175,8 +165,8 @@ impl Device {
         if context.is_null() {
             // SAFETY: a device that was counted, and a valid output.
             unsafe {
-                acl!(self.api, aclrtSetDevice(self.raw()))
-                    .and_then(|()| acl!(self.api, aclrtGetCurrentContext(&mut context)))
+                call!(self.api, aclrtSetDevice(self.raw()))
+                    .and_then(|()| call!(self.api, aclrtGetCurrentContext(&mut context)))
             }
             .map_err(|error| self.located(error))?;
             overflow_to_infinity(self.api);
@@ -194,67 +184,27 @@ impl Device {
         }
     }
 
-    /// Makes the context current on this thread. Dropping the guard restores the one that was current before; a thread
-    /// that had none keeps this one. Fails in a forked child, and in work running on a stream.
-    #[inline]
-    pub(super) fn enter(&self, operation: &'static str) -> Result<Entered<'_>> {
-        if driver::is_forked() {
-            return Err(Error::forked(operation));
-        }
-        work::refuse(operation)?;
-        self.refuse_lost(operation)?;
-        let before = current(self.api);
-        let context = self.context()?;
-        if before != context {
-            // SAFETY: a context that is never given back.
-            unsafe { acl!(self.api, aclrtSetCurrentContext(context)) }
-                .map_err(|error| self.located(error))?;
-        }
-        let restore = (!before.is_null() && before != context).then_some(before);
-        Ok(Entered {
-            api: self.api,
-            restore,
-            _thread: PhantomData,
-        })
-    }
-
     /// The result of `ask` with the device set on this thread. A device that is not in use is given back afterwards, so
     /// that describing all devices starts none of them for good.
     pub(super) fn visit<R>(&self, ask: impl FnOnce() -> Result<R>) -> Result<R> {
-        if driver::is_forked() {
-            return Err(Error::forked("properties"));
-        }
+        Self::refuse("properties")?;
         if self.is_used() {
             let _entered = self.enter("properties")?;
             return ask();
         }
-        work::refuse("properties")?;
         let before = current(self.api);
         // SAFETY: a device that was counted, set and given back once.
         let answer = unsafe {
-            acl!(self.api, aclrtSetDevice(self.raw())).map_err(|error| self.located(error))?;
+            call!(self.api, aclrtSetDevice(self.raw())).map_err(|error| self.located(error))?;
             let answer = ask();
-            acl!(self.api, aclrtResetDevice(self.raw())).map_err(|error| self.located(error))?;
+            call!(self.api, aclrtResetDevice(self.raw())).map_err(|error| self.located(error))?;
             answer
         };
         if !before.is_null() {
             // SAFETY: what was current a moment ago on this thread.
-            unsafe { acl!(self.api, aclrtSetCurrentContext(before)) }?;
+            unsafe { call!(self.api, aclrtSetCurrentContext(before)) }?;
         }
         answer
-    }
-
-    /// Adds the device to an error, and remembers one after which the device is lost.
-    #[cold]
-    pub(super) fn located(&self, error: Error) -> Error {
-        let error = match error.context("device") {
-            Some(_) => error,
-            None => error.with_context("device", self.index),
-        };
-        if means_lost(error.message()) {
-            self.lost.get_or_init(|| error.clone());
-        }
-        error
     }
 
     /// Whether a stream of the device is being captured.
@@ -297,7 +247,7 @@ impl Device {
         let mut outcome = Ok(());
         for _ in 0..MOST_FAILURES {
             // SAFETY: the context is current.
-            outcome = unsafe { acl!(self.api, aclrtSynchronizeDevice()) };
+            outcome = unsafe { call!(self.api, aclrtSynchronizeDevice()) };
             let Err(error) = &outcome else { break };
             self.unreported
                 .lock()
@@ -315,88 +265,12 @@ impl Device {
         }
     }
 
-    /// Destroys a handle or frees memory: at once, or later when the device uses it, or when called in work running on a
-    /// stream.
-    pub(super) fn discard(&self, item: Discarded) {
-        // In a forked child the handle is invalid, and a lost device takes nothing back.
-        if driver::is_forked() || self.lost.get().is_some() {
-            return;
-        }
-        if work::is_current() || self.is_capturing() {
-            self.discarded.lock().push(item);
-            return;
-        }
-        match self.destroy(&item) {
-            Ok(true) => {}
-            Ok(false) => self.discarded.lock().push(item),
-            Err(error) => {
-                tracing::error!(device = self.index, %error, "an object of the device was not destroyed");
-            }
-        }
-    }
-
-    /// Destroys an item; false when the device still uses it.
-    fn destroy(&self, item: &Discarded) -> Result<bool> {
-        if let Discarded::Memory(_) = item {
-            // `aclrtFree` does not wait for the device.
-            if self.settle("free").is_err() {
-                return Ok(false);
-            }
-        }
-        let _entered = self.enter("destroy")?;
-        // SAFETY: callers discard only items that they own, and do not use them afterwards.
-        unsafe {
-            match *item {
-                Discarded::Graph(graph, ref runs) => {
-                    let destroyed = captures::destroy(self.api, graph, runs)?;
-                    if destroyed {
-                        for event in runs {
-                            self.keep_event(false, *event as Handle);
-                        }
-                    }
-                    return Ok(destroyed);
-                }
-                Discarded::Stream(stream, subscribed, owned) => {
-                    if self.is_busy(stream) {
-                        return Ok(false);
-                    }
-                    if let Some(thread) = subscribed {
-                        acl!(self.api, aclrtUnSubscribeReport(thread, stream))?;
-                    }
-                    if owned {
-                        acl!(self.api, aclrtDestroyStream(stream))?;
-                    }
-                }
-                Discarded::Memory(address) => {
-                    let exported = self.exported.lock().remove(&(address as usize));
-                    if let (Some(key), Some(close)) = (exported, self.api.aclrtIpcMemClose) {
-                        check(self.api, "aclrtIpcMemClose", close(key.as_ptr()))?;
-                    }
-                    acl!(self.api, aclrtFree(address))?;
-                }
-                Discarded::Pinned(address) => acl!(self.api, aclrtFreeHost(address))?,
-            }
-        }
-        Ok(true)
-    }
-
     /// Whether a stream, whose context is current, has work left. Not after a failure, when nothing runs any more.
     unsafe fn is_busy(&self, stream: Handle) -> bool {
         let mut status = STREAM_COMPLETE;
         // SAFETY: a live stream, and a valid output.
-        let outcome = unsafe { acl!(self.api, aclrtStreamQuery(stream, &mut status)) };
+        let outcome = unsafe { call!(self.api, aclrtStreamQuery(stream, &mut status)) };
         outcome.is_ok() && status != STREAM_COMPLETE
-    }
-
-    /// Destroys what was discarded and is no longer used.
-    pub(super) fn bury(&self) {
-        if self.is_capturing() {
-            return;
-        }
-        let items = std::mem::take(&mut *self.discarded.lock());
-        for item in items {
-            self.discard(item);
-        }
     }
 
     /// An event that waits for reuse.
@@ -436,7 +310,7 @@ impl Device {
         let _entered = self.enter("destroy")?;
         for event in events {
             // SAFETY: an event that nobody owns, and to which no queued work refers.
-            if let Err(error) = unsafe { acl!(self.api, aclrtDestroyEvent(event.0)) } {
+            if let Err(error) = unsafe { call!(self.api, aclrtDestroyEvent(event.0)) } {
                 tracing::error!(device = self.index, %error, "an event was not destroyed");
             }
         }
@@ -444,22 +318,115 @@ impl Device {
     }
 }
 
-/// The guard of [`Device::enter`]: while it lives, the device's context is current on the calling thread.
-pub(super) struct Entered<'d> {
-    api: &'d Api,
-    restore: Option<Handle>,
-    /// Keeps the guard on its thread.
-    _thread: PhantomData<*const ()>,
-}
+impl DriverDevice for Device {
+    const FAMILY: &'static str = "Ascend";
+    const LIBRARY: &'static str = "the ACL runtime";
+    const VARIABLE: &'static str = visible::VARIABLE;
 
-impl Drop for Entered<'_> {
+    type Current = Handle;
+    type Discarded = Discarded;
+
+    fn process() -> &'static Process {
+        &PROCESS
+    }
+
     #[inline]
-    fn drop(&mut self) {
-        if let Some(context) = self.restore {
-            // SAFETY: what was current a moment ago on this thread.
-            if let Err(error) = unsafe { acl!(self.api, aclrtSetCurrentContext(context)) } {
-                tracing::error!(%error, "the context of a thread was not restored");
+    fn index(&self) -> usize {
+        self.index
+    }
+
+    /// Makes the context current. A thread that had none keeps this one.
+    #[inline]
+    fn switch(&self, operation: &'static str) -> Result<Option<Handle>> {
+        self.refuse_lost(operation)?;
+        let before = current(self.api);
+        let context = self.context()?;
+        if before == context {
+            return Ok(None);
+        }
+        // SAFETY: a context that is never given back.
+        unsafe { call!(self.api, aclrtSetCurrentContext(context)) }
+            .map_err(|error| self.located(error))?;
+        Ok((!before.is_null()).then_some(before))
+    }
+
+    fn switch_back(&self, before: Handle) -> Result<()> {
+        // SAFETY: what was current a moment ago on this thread.
+        unsafe { call!(self.api, aclrtSetCurrentContext(before)) }
+    }
+
+    /// Whether the context has been created by us.
+    fn is_used(&self) -> bool {
+        !self.context.load(Ordering::Acquire).is_null()
+    }
+
+    fn is_lost(&self) -> bool {
+        self.lost.get().is_some()
+    }
+
+    /// Whether a capture goes on.
+    fn defers(&self) -> bool {
+        self.is_capturing()
+    }
+
+    fn discarded(&self) -> &Mutex<Vec<Discarded>> {
+        &self.discarded
+    }
+
+    fn destroy(&self, item: &Discarded) -> Result<bool> {
+        if let Discarded::Memory(_) = item {
+            // `aclrtFree` does not wait for the device.
+            if self.settle("free").is_err() {
+                return Ok(false);
             }
         }
+        let _entered = self.enter("destroy")?;
+        // SAFETY: callers discard only items that they own, and do not use them afterwards.
+        unsafe {
+            match *item {
+                Discarded::Graph(graph, ref runs) => {
+                    let destroyed = captures::destroy(self.api, graph, runs)?;
+                    if destroyed {
+                        for event in runs {
+                            self.keep_event(false, *event as Handle);
+                        }
+                    }
+                    return Ok(destroyed);
+                }
+                Discarded::Stream(stream, subscribed, owned) => {
+                    if self.is_busy(stream) {
+                        return Ok(false);
+                    }
+                    if let Some(thread) = subscribed {
+                        call!(self.api, aclrtUnSubscribeReport(thread, stream))?;
+                    }
+                    if owned {
+                        call!(self.api, aclrtDestroyStream(stream))?;
+                    }
+                }
+                Discarded::Memory(address) => {
+                    let exported = self.exported.lock().remove(&(address as usize));
+                    if let (Some(key), Some(close)) = (exported, self.api.aclrtIpcMemClose) {
+                        self.api.check("aclrtIpcMemClose", close(key.as_ptr()))?;
+                    }
+                    call!(self.api, aclrtFree(address))?;
+                }
+                Discarded::Pinned(address) => call!(self.api, aclrtFreeHost(address))?,
+            }
+        }
+        Ok(true)
+    }
+
+    /// Adds the device to an error, and remembers one after which the device is lost.
+    #[cold]
+    fn located(&self, error: Error) -> Error {
+        let error = match error.context("device") {
+            Some(_) => error,
+            None => error.with_context("device", self.index),
+        };
+        if means_lost(error.message()) {
+            self.lost.get_or_init(|| error.clone());
+        }
+        error
     }
 }

@@ -101,31 +101,22 @@ const NAMES: &[(Code, &str)] = &[
 /// The most characters of the vendor's text that a message shows. An error's detail has all of it.
 const LONGEST_TEXT: usize = 400;
 
-/// The result of a call that returned this code.
-#[inline]
-pub(super) fn check(api: &Api, call: &'static str, code: Code) -> Result<()> {
-    if code == SUCCESS {
-        return Ok(());
+impl Api {
+    /// The result of a call that returned this code.
+    #[inline]
+    pub(super) fn check(&self, call: &'static str, code: Code) -> Result<()> {
+        if code == SUCCESS {
+            return Ok(());
+        }
+        Err(failed(self, call, code))
     }
-    Err(failed(api, call, code))
 }
 
+/// The error of a call that returned this code.
 #[cold]
 pub(super) fn failed(api: &Api, call: &'static str, code: Code) -> Error {
     explain(call, code, api.recent_error().as_deref())
 }
-
-/// Calls a function of the runtime by its name.
-macro_rules! acl {
-    ($api:expr, $name:ident ( $($argument:expr),* $(,)? )) => {
-        $crate::error::check(
-            $api,
-            stringify!($name),
-            ($api.$name)($($argument),*),
-        )
-    };
-}
-pub(super) use acl;
 
 /// The name of a code, as the vendor's documentation has it.
 fn name(code: Code) -> Option<String> {

@@ -12,12 +12,12 @@ use parking_lot::Mutex;
 
 use flagos_core::error::{Error, ErrorKind, Result};
 use flagos_core::runtime::{Capture, CaptureMode, Graph};
+use flagos_vendor_kit::driver::{DriverDevice as _, DriverEvents as _};
 
 use super::api::{CAPTURE_ACTIVE, CAPTURE_NONE, Code, Handle};
 use super::captures::{CAPTURES, Functions};
 use super::device::{Device, Discarded};
-use super::error::{STREAM_NOT_CAPTURED, check};
-use super::event::take_handle;
+use super::error::STREAM_NOT_CAPTURED;
 
 fn begun(device: &Device) {
     CAPTURES.fetch_add(1, Ordering::SeqCst);
@@ -38,15 +38,18 @@ pub(super) fn begin(device: &Device, stream: Handle, mode: CaptureMode) -> Resul
     begun(device);
     // SAFETY: a live stream.
     let code = unsafe { (functions.begin)(stream, mode as i32) };
-    check(device.api, "aclmdlRICaptureBegin", code).map_err(|error| {
-        ended(device);
-        let error = device.located(error);
-        if NO_GRAPHS.contains(&code) {
-            Error::new(ErrorKind::Unsupported, "begin_capture", error.to_string())
-        } else {
-            error
-        }
-    })
+    device
+        .api
+        .check("aclmdlRICaptureBegin", code)
+        .map_err(|error| {
+            ended(device);
+            let error = device.located(error);
+            if NO_GRAPHS.contains(&code) {
+                Error::new(ErrorKind::Unsupported, "begin_capture", error.to_string())
+            } else {
+                error
+            }
+        })
 }
 
 /// The capture that a stream, whose context is current, belongs to.
@@ -55,7 +58,10 @@ pub(super) fn capture(device: &Device, stream: Handle) -> Result<Option<Capture>
     let (mut status, mut graph) = (CAPTURE_NONE, null_mut());
     // SAFETY: a live stream, and valid outputs.
     let code = unsafe { (functions.info)(stream, &mut status, &mut graph) };
-    check(device.api, "aclmdlRICaptureGetInfo", code).map_err(|error| device.located(error))?;
+    device
+        .api
+        .check("aclmdlRICaptureGetInfo", code)
+        .map_err(|error| device.located(error))?;
     Ok((status != CAPTURE_NONE).then_some(Capture {
         id: graph as u64,
         valid: status == CAPTURE_ACTIVE,
@@ -68,7 +74,7 @@ pub(super) fn end(device: &Arc<Device>, stream: Handle) -> Result<AscendGraph> {
     let mut handle = null_mut();
     // SAFETY: a live stream, and a valid output.
     let code = unsafe { (functions.end)(stream, &mut handle) };
-    let outcome = check(device.api, "aclmdlRICaptureEnd", code);
+    let outcome = device.api.check("aclmdlRICaptureEnd", code);
     // There was no capture to end, or it goes on, because another thread began it, or another stream is its first.
     let goes_on = code == STREAM_NOT_CAPTURED || matches!(capture(device, stream), Ok(Some(_)));
     if !goes_on {
@@ -124,16 +130,24 @@ impl AscendGraph {
         let place = match known {
             Some(place) => place,
             None => {
-                runs.push((stream as usize, take_handle(device, false)? as usize));
+                let event = device.new_event(false);
+                let event = event.map_err(|error| device.located(error))?;
+                runs.push((stream as usize, event as usize));
                 runs.len() - 1
             }
         };
         // SAFETY: a live graph, and the caller's promise.
         let code = unsafe { (functions.execute)(self.handle, stream) };
-        check(device.api, "aclmdlRIExecuteAsync", code).map_err(|error| device.located(error))?;
+        device
+            .api
+            .check("aclmdlRIExecuteAsync", code)
+            .map_err(|error| device.located(error))?;
         // SAFETY: a live event and a live stream of one context.
         let code = unsafe { (device.api.aclrtRecordEvent)(runs[place].1 as Handle, stream) };
-        check(device.api, "aclrtRecordEvent", code).map_err(|error| device.located(error))
+        device
+            .api
+            .check("aclrtRecordEvent", code)
+            .map_err(|error| device.located(error))
     }
 }
 

@@ -17,6 +17,7 @@ mod api;
 mod captures;
 mod description;
 mod device;
+mod device_memory;
 mod driver;
 mod error;
 mod event;
@@ -31,7 +32,6 @@ mod stream;
 mod survey;
 mod variables;
 mod visible;
-mod work;
 
 use std::ffi::c_void;
 use std::ptr::NonNull;
@@ -39,21 +39,18 @@ use std::sync::{Arc, OnceLock};
 
 use flagos_core::descriptions::Description;
 use flagos_core::error::{Error, Result};
-use flagos_core::runtime::{
-    DeviceProperties, Event, Exported, MemoryInfo, Sharing, Stream, Vendor, sync,
-};
+use flagos_core::runtime::{Event, Exported, Sharing, Stream, Vendor, sync};
 
-use self::device::{Device, Discarded};
-use self::error::acl;
-use self::event::AscendEvent;
+use self::device::Device;
 use self::stream::AscendStream;
 use flagos_core::vendors::library::{
     FLAGOS_VENDOR_CAPTURES, FLAGOS_VENDOR_EXTERNAL_STREAMS, FLAGOS_VENDOR_NATIVE_HANDLES,
     FLAGOS_VENDOR_REACHES_PEERS, FLAGOS_VENDOR_SHARES,
 };
+use flagos_vendor_kit::driver::{Devices, DriverDevice as _, DriverEvent};
 use flagos_vendor_kit::export::Export;
 use flagos_vendor_kit::imports::Imports;
-use flagos_vendor_kit::{export_kernels, export_vendor};
+use flagos_vendor_kit::{call, devices_answer, export_kernels, export_vendor};
 
 export_vendor!(Ascend);
 export_kernels!(kernels::table);
@@ -81,7 +78,7 @@ impl Export for Ascend {
     }
 
     fn open(pending: &'static sync::AtomicU64) -> Result<Arc<dyn Vendor>> {
-        if driver::is_forked() {
+        if driver::PROCESS.is_forked() {
             return Err(Error::forked("ascend"));
         }
         let expected = Self::probe().map_err(|reason| Error::device("ascend", reason))?;
@@ -91,7 +88,7 @@ impl Export for Ascend {
 
 /// The Ascend vendor.
 struct AscendVendor {
-    devices: Box<[Arc<Device>]>,
+    devices: Devices<Device>,
     default_streams: Box<[OnceLock<Arc<AscendStream>>]>,
     making_default: sync::Mutex<()>,
     padding: usize,
@@ -105,7 +102,7 @@ impl AscendVendor {
         let api = driver::initialize()?;
         let mut count = 0;
         // SAFETY: a valid output; the runtime is initialised.
-        unsafe { acl!(api, aclrtGetDeviceCount(&mut count)) }?;
+        unsafe { call!(api, aclrtGetDeviceCount(&mut count)) }?;
         let count = usize::try_from(count).unwrap_or(0);
         if count == 0 {
             return Err(Error::device("ascend", "the ACL runtime shows no device")
@@ -119,10 +116,10 @@ impl AscendVendor {
             );
         }
         let memory = Arc::default();
-        let devices: Box<[_]> = (0..count)
-            .map(|index| Arc::new(Device::new(api, index, Arc::clone(&memory))))
+        let devices: Devices<_> = (0..count)
+            .map(|index| Device::new(api, index, count, Arc::clone(&memory)))
             .collect();
-        for device in &devices {
+        for device in devices.iter() {
             // Just made, so it is not set yet.
             let _ = device
                 .siblings
@@ -138,39 +135,9 @@ impl AscendVendor {
         })
     }
 
-    fn device(&self, device: usize) -> Result<&Arc<Device>> {
-        let count = self.devices.len();
-        self.devices.get(device).ok_or_else(|| {
-            Error::invalid_argument("device", format!("there is no Ascend device {device}"))
-                .with_hint(format!(
-                    "there are {count}, numbered from 0; {} chooses them",
-                    visible::VARIABLE
-                ))
-        })
-    }
-
-    /// The device in whose context pinned memory is allocated: one that is in use already, else the first.
-    fn any_device(&self) -> Result<&Arc<Device>> {
-        let used = self.devices.iter().find(|device| device.is_used());
-        used.map_or_else(|| self.device(0), Ok)
-    }
-
-    fn described(&self, device: usize) -> Result<&DeviceProperties> {
-        let device = self.device(device)?;
-        if let Some(known) = device.properties.get() {
-            return Ok(known);
-        }
-        if driver::is_forked() {
-            return Err(Error::forked("properties"));
-        }
-        work::refuse("properties")?;
-        let properties = properties::describe(device)?;
-        Ok(device.properties.get_or_init(|| properties))
-    }
-
     /// The default stream, a stream that was created like any other.
     fn default_of(&self, device: usize) -> Result<Arc<AscendStream>> {
-        let owner = self.device(device)?;
+        let owner = self.devices.device(device)?;
         let slot = &self.default_streams[device];
         if let Some(made) = slot.get() {
             return Ok(Arc::clone(made));
@@ -188,32 +155,14 @@ impl AscendVendor {
 }
 
 impl Vendor for AscendVendor {
+    devices_answer!();
+
     fn name(&self) -> &'static str {
         &description::description().name
     }
 
-    fn device_count(&self) -> usize {
-        self.devices.len()
-    }
-
-    fn properties(&self, device: usize) -> Result<DeviceProperties> {
-        self.described(device).cloned()
-    }
-
-    fn memory(&self, device: usize) -> Result<MemoryInfo> {
-        // The total is that of the properties, so that both calls tell the same number.
-        let total = self.described(device)?.total_memory;
-        let device = self.device(device)?;
-        let _entered = device.enter("memory")?;
-        let (free, _) = properties::memory(device.api).map_err(|error| device.located(error))?;
-        Ok(MemoryInfo {
-            free: (free as u64).min(total),
-            total,
-        })
-    }
-
     fn reaches(&self, device: usize, peer: usize) -> Result<bool> {
-        let (device, peer) = (self.device(device)?, self.device(peer)?);
+        let (device, peer) = (self.devices.device(device)?, self.devices.device(peer)?);
         if device.index == peer.index {
             return Ok(false);
         }
@@ -221,50 +170,8 @@ impl Vendor for AscendVendor {
         peer::possible(device, peer.raw()).map_err(|error| device.located(error))
     }
 
-    fn alloc(&self, device: usize, nbytes: usize) -> Result<NonNull<u8>> {
-        if driver::is_forked() {
-            return Err(Error::forked("alloc"));
-        }
-        work::refuse("alloc")?;
-        let total = self.described(device)?.total_memory;
-        let device = self.device(device)?;
-        if nbytes as u64 > total {
-            let message = format!("{nbytes} bytes on a device of {total}");
-            return Err(device
-                .located(Error::out_of_memory("alloc", message))
-                .with_hint("check the shape"));
-        }
-        device.bury();
-        let _entered = device.enter("alloc")?;
-        device
-            .memory
-            .alloc(device.api, device.index, nbytes)
-            .map_err(|error| device.located(error).with_context("bytes", nbytes))
-    }
-
-    unsafe fn free(&self, device: usize, address: NonNull<u8>, _nbytes: usize) {
-        if let Some(device) = self.devices.get(device) {
-            device.discard(Discarded::Memory(device.memory.forget(address)));
-        }
-    }
-
     fn padding(&self) -> usize {
         self.padding
-    }
-
-    fn pinned_alloc(&self, nbytes: usize) -> Result<NonNull<u8>> {
-        let device = self.any_device()?;
-        let _entered = device.enter("pinned_alloc")?;
-        device
-            .memory
-            .alloc_pinned(device.api, nbytes)
-            .map_err(|error| error.with_context("bytes", nbytes))
-    }
-
-    unsafe fn pinned_free(&self, address: NonNull<u8>, _nbytes: usize) {
-        if let Ok(device) = self.any_device() {
-            device.discard(Discarded::Pinned(device.memory.forget(address)));
-        }
     }
 
     fn default_stream(&self, device: usize) -> Result<Arc<dyn Stream>> {
@@ -273,7 +180,7 @@ impl Vendor for AscendVendor {
     }
 
     fn stream(&self, device: usize, priority: i32) -> Result<Arc<dyn Stream>> {
-        let device = self.device(device)?;
+        let device = self.devices.device(device)?;
         device.bury();
         Ok(Arc::new(AscendStream::new(device, priority)?))
     }
@@ -286,20 +193,20 @@ impl Vendor for AscendVendor {
         if handle.is_null() {
             return self.default_stream(device);
         }
-        let device = self.device(device)?;
+        let device = self.devices.device(device)?;
         // SAFETY: the caller's promise.
         let stream = unsafe { AscendStream::external(device, handle) }?;
         Ok(Arc::new(stream))
     }
 
     fn event(&self, device: usize, timing: bool) -> Result<Arc<dyn Event>> {
-        let device = self.device(device)?;
-        Ok(Arc::new(AscendEvent::new(device, timing)?))
+        let device = self.devices.device(device)?;
+        Ok(Arc::new(DriverEvent::new(device, timing)?))
     }
 
     fn device_sync(&self, device: usize) -> Result<()> {
-        let device = self.device(device)?;
-        if driver::is_forked() {
+        let device = self.devices.device(device)?;
+        if driver::PROCESS.is_forked() {
             return Err(Error::forked("device_sync"));
         }
         if !device.is_used() {
@@ -308,7 +215,7 @@ impl Vendor for AscendVendor {
         }
         device.refuse_in_capture("device_sync")?;
         let outcome = device.synchronize(|| {
-            work::refuse("device_sync")?;
+            Device::refuse("device_sync")?;
             device.settle("device_sync")
         });
         device.reported(outcome)
@@ -316,8 +223,8 @@ impl Vendor for AscendVendor {
 
     /// Waits for all work. Fails on a lost device too.
     fn quiesce(&self, device: usize) -> Result<()> {
-        let device = self.device(device)?;
-        if driver::is_forked() {
+        let device = self.devices.device(device)?;
+        if driver::PROCESS.is_forked() {
             return Err(Error::forked("quiesce"));
         }
         if !device.is_used() {
@@ -327,44 +234,31 @@ impl Vendor for AscendVendor {
         device.synchronize(|| device.settle("quiesce"))
     }
 
-    fn in_stream_work(&self) -> bool {
-        work::is_current()
-    }
-
     fn sharing(&self) -> Result<&dyn Sharing> {
-        let device = self.device(0)?;
+        let device = self.devices.device(0)?;
         shared::Functions::of(device.api)?;
         Ok(self)
     }
 
     fn captures(&self) -> Result<()> {
-        let device = self.device(0)?;
+        let device = self.devices.device(0)?;
         captures::Functions::of(device.api).map(drop)
-    }
-
-    /// False: the host cannot touch device memory.
-    fn host_computes(&self) -> bool {
-        false
-    }
-
-    /// Always 0: no host code touches device memory, so it waits for nothing.
-    fn pending(&self) -> &sync::AtomicU64 {
-        self.pending
     }
 }
 
 impl Sharing for AscendVendor {
     fn export(&self, device: usize, address: NonNull<u8>) -> Result<Exported> {
-        shared::export(self.device(device)?, &self.imports, address)
+        shared::export(self.devices.device(device)?, &self.imports, address)
     }
 
     unsafe fn import(&self, device: usize, key: &str, nbytes: usize) -> Result<NonNull<u8>> {
         // SAFETY: the caller's promise.
-        unsafe { shared::import(self.device(device)?, &self.imports, key, nbytes) }
+        unsafe { shared::import(self.devices.device(device)?, &self.imports, key, nbytes) }
     }
 
     unsafe fn close(&self, device: usize, address: NonNull<u8>) {
         let closed = self
+            .devices
             .device(device)
             .and_then(|device| shared::close(device, &self.imports, address));
         if let Err(error) = closed {
@@ -373,7 +267,7 @@ impl Sharing for AscendVendor {
     }
 
     fn close_all(&self) {
-        if !driver::is_forked() {
+        if !driver::PROCESS.is_forked() {
             shared::close_all(&self.devices, &self.imports);
         }
     }

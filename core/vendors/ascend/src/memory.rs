@@ -4,14 +4,13 @@ use std::ffi::c_void;
 use std::ptr::{NonNull, null_mut};
 
 use flagos_core::error::Result;
-use flagos_vendor_kit::allocations::{Allocation, Allocations};
-
 pub(super) use flagos_core::runtime::Place;
+use flagos_vendor_kit::allocations::{Allocation, Allocations};
+use flagos_vendor_kit::call;
 
 use super::api::{
     Api, HUGE_FIRST, LOCATION_HOST, LOCATION_UNREGISTERED, PointerAttributes, SUCCESS,
 };
-use super::error::{acl, check};
 
 /// The allocations of all devices.
 #[derive(Default)]
@@ -39,11 +38,11 @@ impl Memory {
         let give = |nbytes| {
             let mut address = null_mut();
             // SAFETY: a valid output.
-            unsafe { acl!(api, aclrtMallocAlign32(&mut address, nbytes, HUGE_FIRST)) }
+            unsafe { call!(api, aclrtMallocAlign32(&mut address, nbytes, HUGE_FIRST)) }
                 .map(|()| address)
         };
         // SAFETY: just allocated.
-        let take_back = |address| unsafe { acl!(api, aclrtFree(address)) };
+        let take_back = |address| unsafe { call!(api, aclrtFree(address)) };
         self.0.alloc(nbytes, Place::Device(device), give, take_back)
     }
 
@@ -52,10 +51,10 @@ impl Memory {
         let give = |nbytes| {
             let mut address = null_mut();
             // SAFETY: a valid output.
-            unsafe { acl!(api, aclrtMallocHost(&mut address, nbytes)) }.map(|()| address)
+            unsafe { call!(api, aclrtMallocHost(&mut address, nbytes)) }.map(|()| address)
         };
         // SAFETY: just allocated.
-        let take_back = |address| unsafe { acl!(api, aclrtFreeHost(address)) };
+        let take_back = |address| unsafe { call!(api, aclrtFreeHost(address)) };
         self.0.alloc(nbytes, Place::Pinned, give, take_back)
     }
 
@@ -93,7 +92,7 @@ impl Memory {
             (SUCCESS, LOCATION_UNREGISTERED) => Ok(Place::Ordinary),
             (SUCCESS, _) => Ok(Place::Device(attributes.device as usize)),
             (code, _) => {
-                check(api, "aclrtPointerGetAttributes", code)?;
+                api.check("aclrtPointerGetAttributes", code)?;
                 Ok(Place::Ordinary)
             }
         }

@@ -3,43 +3,22 @@
 //! The first copy between two devices arranges access for the pair. Without it a copy goes through host memory, and is
 //! waited for.
 
-use std::sync::atomic::Ordering;
-
 use flagos_core::error::{Error, Result};
+use flagos_vendor_kit::call;
+use flagos_vendor_kit::driver::DriverDevice as _;
 
 use super::api::kind::{DEVICE_TO_HOST, HOST_TO_DEVICE};
 use super::captures;
 use super::device::Device;
-use super::error::acl;
 
 /// The most bytes that go through host memory at once.
 const CHUNK: usize = 32 << 20;
 
 /// Whether `device`, whose context is current, can access the memory of `other`.
 pub(super) fn reaches(device: &Device, other: usize) -> bool {
-    let Some(bit) = u32::try_from(other)
-        .ok()
-        .and_then(|other| 1_u64.checked_shl(other))
-    else {
-        return false;
-    };
-    if device.asked_peers.load(Ordering::Acquire) & bit == 0 {
-        let reached = enable(device, other).unwrap_or_else(|error| {
-            tracing::warn!(device = device.index, other, %error, "no peer access");
-            false
-        });
-        if reached {
-            device.peers.fetch_or(bit, Ordering::Relaxed);
-        } else {
-            tracing::info!(
-                device = device.index,
-                other,
-                "copies go through host memory"
-            );
-        }
-        device.asked_peers.fetch_or(bit, Ordering::Release);
-    }
-    device.peers.load(Ordering::Relaxed) & bit != 0
+    device
+        .peers
+        .reach(device.index, other, || enable(device, other))
 }
 
 /// Enables access; false when the hardware has no way to it.
@@ -50,7 +29,7 @@ fn enable(device: &Device, other: usize) -> Result<bool> {
     }
     // SAFETY: a device that holds memory.
     unsafe {
-        acl!(device.api, aclrtDeviceEnablePeerAccess(other, 0))?;
+        call!(device.api, aclrtDeviceEnablePeerAccess(other, 0))?;
     }
     Ok(true)
 }
@@ -60,7 +39,7 @@ pub(super) fn possible(device: &Device, other: i32) -> Result<bool> {
     let mut possible = 0;
     // SAFETY: a valid output.
     unsafe {
-        acl!(
+        call!(
             device.api,
             aclrtDeviceCanAccessPeer(&mut possible, device.raw(), other)
         )?;
@@ -93,7 +72,7 @@ pub(super) unsafe fn through_the_host(
             let source = src.wrapping_add(start).cast();
             // SAFETY: the caller's promise, and a buffer of at least this size.
             unsafe {
-                acl!(
+                call!(
                     from.api,
                     aclrtMemcpy(host, part, source, part, DEVICE_TO_HOST)
                 )
@@ -105,7 +84,7 @@ pub(super) unsafe fn through_the_host(
         let target = dst.wrapping_add(start).cast();
         // SAFETY: as above.
         unsafe {
-            acl!(
+            call!(
                 to.api,
                 aclrtMemcpy(target, part, host, part, HOST_TO_DEVICE)
             )

@@ -2,12 +2,12 @@
 
 use flagos_core::error::Result;
 use flagos_core::runtime::DeviceProperties;
+use flagos_vendor_kit::call;
 
 use super::api::{
     ATTRIBUTE_AI_CORES, ATTRIBUTE_MEMORY, Api, CAPABILITY_AI_CORES, MEMORY_DDR, MEMORY_HBM, SUCCESS,
 };
 use super::device::Device;
-use super::error::acl;
 
 /// Describes a device. A runtime newer than CANN 8.1 is asked without starting the device.
 pub(super) fn describe(device: &Device) -> Result<DeviceProperties> {
@@ -60,7 +60,7 @@ pub(super) fn memory(api: &Api) -> Result<(usize, usize)> {
     let (mut free, mut total) = (0, 0);
     for kind in [MEMORY_HBM, MEMORY_DDR] {
         // SAFETY: valid outputs. A kind that the chip does not have is answered with zeros.
-        unsafe { acl!(api, aclrtGetMemInfo(kind, &mut free, &mut total)) }?;
+        unsafe { call!(api, aclrtGetMemInfo(kind, &mut free, &mut total)) }?;
         if total > 0 {
             break;
         }

@@ -10,13 +10,13 @@ use std::sync::Arc;
 use flagos_core::error::{Error, Result};
 use flagos_core::runtime::Exported;
 use flagos_vendor_kit::allocations::Allocation;
+use flagos_vendor_kit::driver::DriverDevice as _;
 use flagos_vendor_kit::imports::Imports;
 
 use super::api::{Api, Code, EXPORT_TO_ALL, KEY_BYTES};
 use super::captures::refused;
 use super::device::Device;
 use super::driver;
-use super::error::check;
 use super::memory::Place;
 
 /// The functions, of a runtime that has all of them.
@@ -88,7 +88,10 @@ pub(super) fn export(device: &Device, imports: &Imports, address: NonNull<u8>) -
             EXPORT_TO_ALL,
         )
     };
-    check(device.api, "aclrtIpcMemGetExportKey", code).map_err(|error| device.located(error))?;
+    device
+        .api
+        .check("aclrtIpcMemGetExportKey", code)
+        .map_err(|error| device.located(error))?;
     key[KEY_BYTES - 1] = 0;
     // SAFETY: the array ends with NUL.
     let key = unsafe { CStr::from_ptr(key.as_ptr()) };
@@ -116,11 +119,14 @@ pub(super) unsafe fn import(
         let mut address = null_mut();
         // SAFETY: a valid output, and a text.
         let code = unsafe { (functions.import)(&mut address, key.as_ptr(), 0) };
-        check(device.api, "aclrtIpcMemImportByKey", code).map_err(|error| {
-            device
-                .located(error)
-                .with_hint("the process that sent the memory has to be alive, and keep it")
-        })?;
+        device
+            .api
+            .check("aclrtIpcMemImportByKey", code)
+            .map_err(|error| {
+                device
+                    .located(error)
+                    .with_hint("the process that sent the memory has to be alive, and keep it")
+            })?;
         let found = NonNull::new(address.cast::<u8>())
             .ok_or_else(|| Error::device("import", "the ACL runtime gave the address 0"))?;
         device
@@ -145,7 +151,10 @@ pub(super) fn close(device: &Device, imports: &Imports, address: NonNull<u8>) ->
         device.memory.forget(address);
         // SAFETY: a key that was imported, whose memory nobody uses.
         let code = unsafe { (functions.close)(key.as_ptr()) };
-        check(device.api, "aclrtIpcMemClose", code).map_err(|error| device.located(error))
+        device
+            .api
+            .check("aclrtIpcMemClose", code)
+            .map_err(|error| device.located(error))
     })
 }
 
@@ -162,7 +171,7 @@ pub(super) fn close_all(devices: &[Arc<Device>], imports: &Imports) {
             device.memory.forget(address);
             // SAFETY: a key that was imported, whose memory nobody uses.
             let code = unsafe { (Functions::of(device.api)?.close)(key.as_ptr()) };
-            check(device.api, "aclrtIpcMemClose", code)
+            device.api.check("aclrtIpcMemClose", code)
         });
         if let Some(Err(error)) = closed {
             tracing::debug!(%error, "imported memory was not closed");

@@ -8,17 +8,17 @@ use parking_lot::Mutex;
 
 use flagos_core::error::{Error, ErrorKind, Result};
 use flagos_core::runtime::{Capture, CaptureMode, Event, Graph, HostFn, LibraryHandle, Stream};
+use flagos_vendor_kit::driver::{DriverDevice as _, DriverEvent, Entered};
+use flagos_vendor_kit::{call, stream_work};
 
 use super::api::kind::{DEVICE_TO_DEVICE, DEVICE_TO_HOST, HOST_TO_DEVICE};
 use super::api::{Api, CALLBACK_BLOCK, Handle, STREAM_COMPLETE, STREAM_FLAGS, SUCCESS};
 use super::captures::{self, refused};
-use super::device::{Device, Discarded, Entered};
-use super::error::{STREAM_CONTEXT, acl, failed};
-use super::event::AscendEvent;
+use super::device::{Device, Discarded};
+use super::error::{STREAM_CONTEXT, failed};
 use super::graph::{self, AscendGraph};
 use super::memory::Place;
 use super::peer;
-use super::work::{self, Call};
 
 /// Why nobody can wait for a captured stream.
 const UNASKED: &str = "runs only when it is replayed, so nobody can wait for it";
@@ -78,7 +78,7 @@ impl AscendStream {
         let mut handle = std::ptr::null_mut();
         // SAFETY: a valid output.
         unsafe {
-            acl!(
+            call!(
                 api,
                 aclrtCreateStreamWithConfig(&mut handle, priority, STREAM_FLAGS)
             )
@@ -117,7 +117,7 @@ impl AscendStream {
     }
 
     /// Makes the device's context current on this thread: see [`Device::enter`].
-    pub(super) fn enter(&self, operation: &'static str) -> Result<Entered<'_>> {
+    pub(super) fn enter(&self, operation: &'static str) -> Result<Entered<'_, Device>> {
         self.device.enter(operation)
     }
 
@@ -165,7 +165,7 @@ impl AscendStream {
     /// Waits for everything queued. The context is current.
     fn wait_here(&self) -> Result<()> {
         // SAFETY: a live stream.
-        unsafe { acl!(self.device.api, aclrtSynchronizeStream(self.handle)) }
+        unsafe { call!(self.device.api, aclrtSynchronizeStream(self.handle)) }
     }
 
     /// Queues a copy between addresses of which one is device memory, and the other is that or pinned.
@@ -179,7 +179,7 @@ impl AscendStream {
         let (dst, src) = (dst.cast(), src.cast());
         // SAFETY: the caller's promise. The size of the destination is at least that of the copy.
         unsafe {
-            acl!(
+            call!(
                 self.device.api,
                 aclrtMemcpyAsync(dst, nbytes, src, nbytes, kind, self.handle)
             )
@@ -200,7 +200,7 @@ impl AscendStream {
         let (dst, src) = (dst.cast(), src.cast());
         let _undisturbing = captures::undisturbing(self.device.api);
         // SAFETY: the caller's promise.
-        unsafe { acl!(self.device.api, aclrtMemcpy(dst, nbytes, src, nbytes, kind)) }
+        unsafe { call!(self.device.api, aclrtMemcpy(dst, nbytes, src, nbytes, kind)) }
     }
 
     /// Queues or makes a copy. The context is current.
@@ -260,7 +260,7 @@ impl AscendStream {
         let _one_at_a_time = self.subscribing.lock();
         if self.subscribed.get().is_none() {
             // SAFETY: a live stream, and a thread that processes reports.
-            unsafe { acl!(self.device.api, aclrtSubscribeReport(thread, self.handle)) }?;
+            unsafe { call!(self.device.api, aclrtSubscribeReport(thread, self.handle)) }?;
             let _ = self.subscribed.set(thread);
         }
         Ok(())
@@ -285,7 +285,7 @@ impl Stream for AscendStream {
     /// stream, where the runtime cannot be asked, and while the stream is captured.
     fn is_idle(&self) -> bool {
         let idle = |error: &Error| error.kind() != ErrorKind::Unsupported;
-        !work::is_current() && self.poll().unwrap_or_else(|error| idle(&error))
+        !stream_work::is_current() && self.poll().unwrap_or_else(|error| idle(&error))
     }
 
     fn sync(&self) -> Result<()> {
@@ -309,78 +309,60 @@ impl Stream for AscendStream {
         let _entered = self.device.enter("launch")?;
         self.refuse_captured("launch", NO_FUNCTIONS)?;
         let api = self.device.api;
-        let mut call = Box::new(Call {
-            function,
-            context,
-            reported: None,
-        });
         let queued = if let Some(launch) = api.aclrtLaunchHostFunc {
-            let call = Box::into_raw(call);
-            // SAFETY: `run` takes the box back; the caller lets the function be called.
-            let code = unsafe { launch(self.handle, work::run, call.cast()) };
-            (call, super::error::check(api, "aclrtLaunchHostFunc", code))
+            stream_work::queue(function, context, |run, call| {
+                // SAFETY: a live stream; the caller lets the function be called.
+                let code = unsafe { launch(self.handle, run, call) };
+                api.check("aclrtLaunchHostFunc", code)
+            })
         } else {
             let reporter = self.device.reporter()?;
             self.subscribe(reporter.thread)
                 .map_err(|error| self.device.located(error))?;
-            reporter.outstanding.queued();
-            call.reported = Some(Arc::clone(&reporter.outstanding));
-            let call = Box::into_raw(call);
-            // SAFETY: as above.
-            let outcome = unsafe {
-                acl!(
-                    api,
-                    aclrtLaunchCallback(work::run, call.cast(), CALLBACK_BLOCK, self.handle)
-                )
-            };
-            if outcome.is_err() {
-                reporter.outstanding.finished();
-            }
-            (call, outcome)
+            reporter.queue(function, context, |run, call| {
+                // SAFETY: as above.
+                unsafe {
+                    call!(
+                        api,
+                        aclrtLaunchCallback(run, call, CALLBACK_BLOCK, self.handle)
+                    )
+                }
+            })
         };
-        let (call, outcome) = queued;
-        outcome.map_err(|error| {
-            // SAFETY: the call will not be made, so the box is still ours.
-            drop(unsafe { Box::from_raw(call) });
-            self.device.located(error)
-        })
+        queued.map_err(|error| self.device.located(error))
     }
 
     fn record(&self, event: &dyn Event) -> Result<()> {
-        let event = AscendEvent::from_dyn(event)?;
-        if event.device.index != self.device.index {
-            let message = format!(
-                "an event of device {} was recorded on a stream of device {}",
-                event.device.index, self.device.index
-            );
-            return Err(Error::invalid_argument("event_record", message)
-                .with_hint("make the event for the stream's device"));
-        }
+        let event = DriverEvent::to_record(event, &*self.device)?;
         let _entered = self.device.enter("event_record")?;
         let captured = self.is_captured()?;
         // SAFETY: a live event and a live stream of one context.
-        unsafe { acl!(self.device.api, aclrtRecordEvent(event.handle, self.handle)) }
-            .map_err(|error| self.device.located(error))?;
-        event.set_captured(captured);
-        event.set_recorded();
+        unsafe {
+            call!(
+                self.device.api,
+                aclrtRecordEvent(event.handle(), self.handle)
+            )
+        }
+        .map_err(|error| self.device.located(error))?;
+        event.set_recorded(captured);
         Ok(())
     }
 
     /// Queues a wait. An event of another device belongs to another context, so the calling thread waits for it.
     fn wait(&self, event: &dyn Event) -> Result<()> {
-        let event = AscendEvent::from_dyn(event)?;
+        let event = DriverEvent::<Device>::from_dyn(event)?;
         if !event.is_recorded() {
             return Ok(());
         }
-        if event.device.index != self.device.index {
+        if event.device() != self.device.index {
             return Event::sync(event);
         }
         let _entered = self.device.enter("event_wait")?;
         // SAFETY: a live event and a live stream of one context.
         unsafe {
-            acl!(
+            call!(
                 self.device.api,
-                aclrtStreamWaitEvent(self.handle, event.handle)
+                aclrtStreamWaitEvent(self.handle, event.handle())
             )
         }
         .map_err(|error| self.device.located(error))

@@ -83,7 +83,7 @@ mod tests {
     #[test]
     fn looking_initialises_nothing() {
         let seen = devices(None);
-        assert!(!driver::is_started());
+        assert!(!driver::PROCESS.is_started());
         if device_files() == 0 && !driver::is_loaded() {
             let reason = seen.expect_err("there is no device");
             assert!(reason.contains("/dev/davinci0"), "{reason}");

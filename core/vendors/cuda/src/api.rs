@@ -17,48 +17,30 @@ use cudarc::driver::sys::{
     CUtensorMapL2promotion, CUtensorMapSwizzle,
 };
 
+use flagos_vendor_kit::functions;
+
 /// A `CUresult` as a number. The enum has `repr(u32)`, so the calling convention is the same.
 pub(super) type Code = u32;
 /// `CUDA_SUCCESS`.
 pub(super) const SUCCESS: Code = CUresult::CUDA_SUCCESS as Code;
 
-/// The oldest CUDA version that has every function listed under `always`.
+/// The oldest CUDA version that has every function listed under `required`.
 pub(super) const OLDEST: c_int = 11_000;
 
+/// Declares `Api`, and compares its functions with those of CUDA's headers.
 macro_rules! driver_api {
     (
-        always { $($name:ident($($argument:ty),*);)* }
+        required { $($name:ident($($argument:ty),*);)* }
         newer { $($newer:ident($($newer_argument:ty),*);)* }
     ) => {
-        /// The addresses of the functions in the library; `None` for a newer function that the library lacks.
-        pub(super) struct Api {
-            $(pub(super) $name: unsafe extern "C" fn($($argument),*) -> Code,)*
-            $(pub(super) $newer: Option<unsafe extern "C" fn($($newer_argument),*) -> Code>,)*
-            pub(super) cuGetErrorName: ErrorText,
-            pub(super) cuGetErrorString: ErrorText,
-        }
-
-        impl Api {
-            /// Finds every function; the error is the name of the first that is missing.
-            ///
-            /// # Safety
-            /// The library is CUDA's driver, and stays open for as long as the functions are used.
-            pub(super) unsafe fn find(library: &libloading::Library) -> std::result::Result<Self, &'static str> {
-                // SAFETY: the signatures are those of the headers: see the comparison below.
-                unsafe {
-                    Ok(Self {
-                        $($name: *library
-                            .get(concat!(stringify!($name), "\0"))
-                            .map_err(|_| stringify!($name))?,)*
-                        $($newer: library.get(concat!(stringify!($newer), "\0")).ok().map(|found| *found),)*
-                        cuGetErrorName: *library
-                            .get("cuGetErrorName\0")
-                            .map_err(|_| "cuGetErrorName")?,
-                        cuGetErrorString: *library
-                            .get("cuGetErrorString\0")
-                            .map_err(|_| "cuGetErrorString")?,
-                    })
-                }
+        functions! {
+            Api
+            required { $($name($($argument),*);)* }
+            newer { $($newer($($newer_argument),*);)* }
+            // These take a code of any value.
+            others {
+                cuGetErrorName(Code, *mut *const c_char) -> Code;
+                cuGetErrorString(Code, *mut *const c_char) -> Code;
             }
         }
 
@@ -68,11 +50,11 @@ macro_rules! driver_api {
     };
 }
 
-/// `cuGetErrorName` and `cuGetErrorString`, which take a code of any value.
+/// The type of `cuGetErrorName` and `cuGetErrorString`.
 type ErrorText = unsafe extern "C" fn(Code, *mut *const c_char) -> Code;
 
 driver_api! {
-    always {
+    required {
         cuInit(c_uint);
         cuDriverGetVersion(*mut c_int);
         cuDeviceGetCount(*mut c_int);

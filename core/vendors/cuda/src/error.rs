@@ -6,32 +6,23 @@ use flagos_core::error::{Error, ErrorKind, Result};
 
 use super::api::{Api, Code, SUCCESS};
 
-/// The result of a call that returned this code.
-#[inline]
-pub(super) fn check(api: &Api, call: &'static str, code: Code) -> Result<()> {
-    if code == SUCCESS {
-        return Ok(());
+impl Api {
+    /// The result of a call that returned this code.
+    #[inline]
+    pub(super) fn check(&self, call: &'static str, code: Code) -> Result<()> {
+        if code == SUCCESS {
+            return Ok(());
+        }
+        Err(failed(self, call, code))
     }
-    Err(failed(api, call, code))
 }
 
+/// The error of a call that returned this code. The version suffix of a name stays out of messages.
 #[cold]
 pub(super) fn failed(api: &Api, call: &'static str, code: Code) -> Error {
     let (name, text) = api.describe(code);
-    explain(call, code, &name, &text)
+    explain(call.trim_end_matches("_v2"), code, &name, &text)
 }
-
-/// Calls a function of the driver by its documented name; the version suffix stays out of messages.
-macro_rules! cuda {
-    ($api:expr, $name:ident ( $($argument:expr),* $(,)? )) => {
-        $crate::error::check(
-            $api,
-            stringify!($name).trim_end_matches("_v2"),
-            ($api.$name)($($argument),*),
-        )
-    };
-}
-pub(super) use cuda;
 
 fn explain(call: &'static str, code: Code, name: &str, text: &str) -> Error {
     let is = |known: CUresult| code == known as Code;

@@ -17,11 +17,13 @@ use flagos_core::error::{Error, Result};
 use flagos_core::runtime::launch::{
     Kernel, Launcher, MAX_PARAMETERS, Module, ParameterType, Shape,
 };
+use flagos_vendor_kit::call;
+use flagos_vendor_kit::driver::{Discarded, DriverDevice as _};
 
 use super::api::{Api, Code, SUCCESS};
-use super::device::{Device, Discarded};
+use super::device::Device;
 use super::driver;
-use super::error::{cuda, failed};
+use super::error::failed;
 use super::shape;
 use super::tensor_map::{Encoded, Map};
 
@@ -61,7 +63,7 @@ impl Launcher for CudaLauncher {
         let loaded_in = LOADED.lock().get(&function).copied();
         if let (None, Some(context)) = (current(api)?, loaded_in) {
             // SAFETY: a primary context, or one of a library that keeps its functions loaded.
-            unsafe { cuda!(api, cuCtxSetCurrent(context as CUcontext)) }?;
+            unsafe { call!(api, cuCtxSetCurrent(context as CUcontext)) }?;
         }
         let function = function as usize as CUfunction;
         // SAFETY: the caller's promise.
@@ -77,9 +79,9 @@ impl Launcher for CudaLauncher {
             // SAFETY: valid outputs. The primary context, which the CUDA runtime uses too, is kept as long as the process
             // lives, because the function is.
             unsafe {
-                cuda!(api, cuDeviceGet(&mut handle, device))?;
-                cuda!(api, cuDevicePrimaryCtxRetain(&mut context, handle))?;
-                cuda!(api, cuCtxSetCurrent(context))?;
+                call!(api, cuDeviceGet(&mut handle, device))?;
+                call!(api, cuDevicePrimaryCtxRetain(&mut context, handle))?;
+                call!(api, cuCtxSetCurrent(context))?;
             }
         }
         let module = load(api, image)?;
@@ -87,7 +89,7 @@ impl Launcher for CudaLauncher {
             if shared_bytes > STATIC_SHARED {
                 let most = CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
                 // SAFETY: a loaded function.
-                unsafe { cuda!(api, cuFuncSetAttribute(function, most, shared_bytes as i32)) }
+                unsafe { call!(api, cuFuncSetAttribute(function, most, shared_bytes as i32)) }
                     .map_err(|error| error.with_context("shared_bytes", shared_bytes))?;
             }
             Ok(function as usize as u64)
@@ -152,7 +154,7 @@ impl Loaded {
 fn current(api: &Api) -> Result<Option<CUcontext>> {
     let mut context = std::ptr::null_mut();
     // SAFETY: a valid output.
-    unsafe { cuda!(api, cuCtxGetCurrent(&mut context)) }?;
+    unsafe { call!(api, cuCtxGetCurrent(&mut context)) }?;
     Ok((!context.is_null()).then_some(context))
 }
 
@@ -166,7 +168,7 @@ fn load(api: &Api, image: &[u8]) -> Result<CUmodule> {
     let image = [image, &[0]].concat();
     let mut handle = std::ptr::null_mut();
     // SAFETY: a valid output, and an image that ends with NUL.
-    unsafe { cuda!(api, cuModuleLoadData(&mut handle, image.as_ptr().cast())) }
+    unsafe { call!(api, cuModuleLoadData(&mut handle, image.as_ptr().cast())) }
         .map_err(|error| error.with_context("bytes", image.len() - 1))?;
     Ok(handle)
 }
@@ -207,7 +209,7 @@ impl Module for CudaModule {
 
 impl Drop for Loaded {
     fn drop(&mut self) {
-        self.device.discard(Discarded::Module(self.handle));
+        self.device.discard(Discarded::Module(self.handle.cast()));
     }
 }
 
@@ -288,7 +290,7 @@ impl CudaKernel {
         })?;
         let mut context = std::ptr::null_mut();
         // SAFETY: a valid output.
-        unsafe { cuda!(api, cuCtxGetCurrent(&mut context)) }?;
+        unsafe { call!(api, cuCtxGetCurrent(&mut context)) }?;
         if context.is_null() {
             return Err(Error::device("launch_create", "no CUDA context is current")
                 .with_hint("select the device the function was loaded on first"));
@@ -298,7 +300,7 @@ impl CudaKernel {
         if shape::cluster_blocks(shape) > 8 {
             let allowed = CUfunction_attribute::CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED;
             // SAFETY: a loaded function.
-            unsafe { cuda!(api, cuFuncSetAttribute(function, allowed, 1)) }?;
+            unsafe { call!(api, cuFuncSetAttribute(function, allowed, 1)) }?;
         }
         Ok(Self {
             api,
@@ -326,7 +328,7 @@ impl CudaKernel {
             && current.is_null()
         {
             // SAFETY: the context of a loaded function.
-            unsafe { cuda!(self.api, cuCtxSetCurrent(self.context)) }?;
+            unsafe { call!(self.api, cuCtxSetCurrent(self.context)) }?;
             code = queue();
         }
         match code {
@@ -355,7 +357,7 @@ impl Kernel for CudaKernel {
         if words.len() != self.parameters {
             return Err(self.another_number(words.len()));
         }
-        if driver::is_forked() {
+        if driver::PROCESS.is_forked() {
             return Err(Error::forked("cuLaunchKernelEx"));
         }
         let mut addresses = [MaybeUninit::<*mut c_void>::uninit(); MAX_PARAMETERS];

@@ -3,9 +3,12 @@
 //! CUDA, once initialised, is broken in every child forked afterwards. The management library does not
 //! initialise CUDA, and is shut down again after the question.
 
+// The functions keep the names of NVML's documentation.
+#![allow(non_snake_case)]
+
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
-use flagos_vendor_kit::driver_library;
+use flagos_vendor_kit::{driver_library, functions};
 
 /// The library's answer about the machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,6 +29,7 @@ pub(super) enum Unlisted {
     Broken(String),
 }
 
+const SONAME: &str = "libnvidia-ml.so.1";
 type Code = c_uint;
 const SUCCESS: Code = 0;
 const NO_PERMISSION: Code = 4;
@@ -34,43 +38,35 @@ const UUID_SIZE: usize = 96;
 
 type Get<T> = unsafe extern "C" fn(*mut T) -> Code;
 
-struct Nvml {
-    init: unsafe extern "C" fn() -> Code,
-    shutdown: unsafe extern "C" fn() -> Code,
-    error_string: unsafe extern "C" fn(Code) -> *const c_char,
-    count: Get<c_uint>,
-    /// The function is missing in drivers before CUDA 11.
-    cuda_version: Option<Get<c_int>>,
-    handle: unsafe extern "C" fn(c_uint, *mut *mut c_void) -> Code,
-    uuid: unsafe extern "C" fn(*mut c_void, *mut c_char, c_uint) -> Code,
+functions! {
+    Nvml
+    required {
+        nvmlInit_v2();
+        nvmlShutdown();
+        nvmlDeviceGetCount_v2(*mut c_uint);
+        nvmlDeviceGetHandleByIndex_v2(c_uint, *mut *mut c_void);
+        nvmlDeviceGetUUID(*mut c_void, *mut c_char, c_uint);
+    }
+    newer {
+        // CUDA 11.
+        nvmlSystemGetCudaDriverVersion_v2(*mut c_int);
+    }
+    others {
+        nvmlErrorString(Code) -> *const c_char;
+    }
 }
 
 impl Nvml {
     fn open() -> Result<Self, String> {
-        let library = driver_library::open(&["libnvidia-ml.so.1"])?;
+        let library = driver_library::open(&[SONAME])?;
         // SAFETY: the signatures are those of nvml.h, and the library is never closed.
-        let found = unsafe {
-            || -> Result<Self, libloading::Error> {
-                Ok(Self {
-                    init: *library.get("nvmlInit_v2\0")?,
-                    shutdown: *library.get("nvmlShutdown\0")?,
-                    error_string: *library.get("nvmlErrorString\0")?,
-                    count: *library.get("nvmlDeviceGetCount_v2\0")?,
-                    cuda_version: library
-                        .get("nvmlSystemGetCudaDriverVersion_v2\0")
-                        .ok()
-                        .map(|function| *function),
-                    handle: *library.get("nvmlDeviceGetHandleByIndex_v2\0")?,
-                    uuid: *library.get("nvmlDeviceGetUUID\0")?,
-                })
-            }()
-        };
-        found.map_err(|error| error.to_string())
+        let found = unsafe { Self::find(library) };
+        found.map_err(|missing| format!("{SONAME} has no {}", missing.join(", ")))
     }
 
     fn error(&self, code: Code) -> String {
         // SAFETY: it takes any code and returns a static string.
-        let text = unsafe { (self.error_string)(code) };
+        let text = unsafe { (self.nvmlErrorString)(code) };
         if text.is_null() {
             return format!("error {code}");
         }
@@ -95,8 +91,9 @@ impl Nvml {
         let mut text = [0; UUID_SIZE];
         // SAFETY: valid outputs of the sizes given; the library is initialised.
         let told = unsafe {
-            (self.handle)(index, &mut device) == SUCCESS
-                && (self.uuid)(device, text.as_mut_ptr(), UUID_SIZE as c_uint) == SUCCESS
+            (self.nvmlDeviceGetHandleByIndex_v2)(index, &mut device) == SUCCESS
+                && (self.nvmlDeviceGetUUID)(device, text.as_mut_ptr(), UUID_SIZE as c_uint)
+                    == SUCCESS
         };
         if !told {
             return None;
@@ -107,11 +104,13 @@ impl Nvml {
     }
 
     fn listing(&self) -> Result<Listing, String> {
-        let count = self.get(self.count)?;
+        let count = self.get(self.nvmlDeviceGetCount_v2)?;
         let uuids = (0..count).map(|index| self.uuid(index).unwrap_or_default());
         Ok(Listing {
             uuids: uuids.collect(),
-            cuda_version: self.cuda_version.and_then(|ask| self.get(ask).ok()),
+            cuda_version: self
+                .nvmlSystemGetCudaDriverVersion_v2
+                .and_then(|ask| self.get(ask).ok()),
         })
     }
 }
@@ -120,7 +119,7 @@ impl Nvml {
 pub(super) fn list() -> Result<Listing, Unlisted> {
     let nvml = Nvml::open().map_err(Unlisted::NoAnswer)?;
     // SAFETY: it may be initialised several times; each time is shut down once.
-    let code = unsafe { (nvml.init)() };
+    let code = unsafe { (nvml.nvmlInit_v2)() };
     match code {
         SUCCESS => {}
         NO_PERMISSION => return Err(Unlisted::NoAnswer(nvml.error(code))),
@@ -128,6 +127,6 @@ pub(super) fn list() -> Result<Listing, Unlisted> {
     }
     let listing = nvml.listing();
     // SAFETY: initialised above. A failure changes nothing for us.
-    let _ = unsafe { (nvml.shutdown)() };
+    let _ = unsafe { (nvml.nvmlShutdown)() };
     listing.map_err(Unlisted::NoAnswer)
 }

@@ -1,49 +1,31 @@
-//! Access to the memory of another device.
-//!
-//! Without access a copy between two devices goes through host memory. The first copy between two devices
-//! arranges access for the pair, and no earlier call does, because each pair costs memory and a limited
-//! resource of the driver.
+//! Access to the memory of another device: see [`flagos_vendor_kit::driver::Peers`].
 
 use std::ffi::c_uint;
-use std::sync::atomic::Ordering;
 
 use cudarc::driver::sys::{CUdeviceptr, CUmemorytype, CUpointer_attribute, CUresult};
 
 use flagos_core::error::Result;
+use flagos_vendor_kit::call;
 
 use super::api::{Api, Code, SUCCESS};
 use super::device::Device;
-use super::error::{cuda, failed};
+use super::error::failed;
 
 /// Lets `device`, whose context is current, access these addresses where they are another device's.
 /// Where access is impossible copies still work, only slower.
 pub(super) fn arrange(device: &Device, addresses: [CUdeviceptr; 2]) {
-    for address in addresses {
-        let Some(other) = owner(device.api, address) else {
-            continue;
-        };
-        let bit = 1_u64.checked_shl(other).unwrap_or_default();
-        if bit == 0 || device.peers.load(Ordering::Relaxed) & bit != 0 {
-            continue;
-        }
-        match enable(device, other) {
-            Ok(true) => tracing::debug!(device = device.index, other, "peer access"),
-            Ok(false) => tracing::info!(
-                device = device.index,
-                other,
-                "no peer access: copies go through host memory"
-            ),
-            Err(error) => tracing::warn!(
-                device = device.index, other, %error,
-                "no peer access: copies go through host memory"
-            ),
-        }
-        device.peers.fetch_or(bit, Ordering::Relaxed);
+    for other in addresses
+        .iter()
+        .filter_map(|address| owner(device.api, *address))
+    {
+        device
+            .peers
+            .reach(device.index, other, || enable(device, other));
     }
 }
 
 /// The device that the memory at an address belongs to; `None` for host memory.
-fn owner(api: &Api, address: CUdeviceptr) -> Option<u32> {
+fn owner(api: &Api, address: CUdeviceptr) -> Option<usize> {
     let (mut kind, mut ordinal): (c_uint, i32) = (0, -1);
     let mut attributes = [
         CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
@@ -60,12 +42,12 @@ fn owner(api: &Api, address: CUdeviceptr) -> Option<u32> {
     };
     let is_device = kind == CUmemorytype::CU_MEMORYTYPE_DEVICE as c_uint;
     (code == SUCCESS && is_device)
-        .then(|| u32::try_from(ordinal).ok())
+        .then(|| usize::try_from(ordinal).ok())
         .flatten()
 }
 
 /// Enables access of the current context to `other`'s memory; false when the hardware has no way to it.
-fn enable(device: &Device, other: u32) -> Result<bool> {
+fn enable(device: &Device, other: usize) -> Result<bool> {
     const ALREADY: Code = CUresult::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED as Code;
     let api = device.api;
     let ordinal = i32::try_from(other).unwrap_or(i32::MAX);
@@ -73,12 +55,12 @@ fn enable(device: &Device, other: u32) -> Result<bool> {
     // SAFETY: valid outputs and valid devices. The other context stays retained, because access to it
     // ends with it.
     unsafe {
-        cuda!(api, cuDeviceGet(&mut raw, ordinal))?;
-        cuda!(api, cuDeviceCanAccessPeer(&mut possible, device.raw, raw))?;
+        call!(api, cuDeviceGet(&mut raw, ordinal))?;
+        call!(api, cuDeviceCanAccessPeer(&mut possible, device.raw, raw))?;
         if possible == 0 {
             return Ok(false);
         }
-        cuda!(api, cuDevicePrimaryCtxRetain(&mut context, raw))?;
+        call!(api, cuDevicePrimaryCtxRetain(&mut context, raw))?;
         match (api.cuCtxEnablePeerAccess)(context, 0) {
             SUCCESS | ALREADY => Ok(true),
             code => Err(failed(api, "cuCtxEnablePeerAccess", code)),

@@ -165,6 +165,6 @@ mod tests {
     #[test]
     fn looking_initialises_nothing() {
         look();
-        assert!(!driver::is_started());
+        assert!(!driver::PROCESS.is_started());
     }
 }

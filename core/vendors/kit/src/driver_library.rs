@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 
-use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
+use libloading::os::unix::{Library, RTLD_LAZY, RTLD_LOCAL, RTLD_NOW};
 
 /// Opens the first of these sonames that the dynamic linker finds. The library is never closed, which drivers
 /// do not survive. The error is the linker's, for the first name.
@@ -19,6 +19,19 @@ pub fn open(sonames: &[&str]) -> Result<&'static libloading::Library, String> {
         }
     }
     Err(first.unwrap_or_else(|| "no library was named".into()))
+}
+
+/// Those of the names that a library does not have.
+pub fn missing(library: &libloading::Library, names: &[&'static str]) -> Vec<&'static str> {
+    // SAFETY: the address is not used.
+    let lacks = |name: &&&str| unsafe { library.get::<*const ()>(**name) }.is_err();
+    names.iter().filter(lacks).copied().collect()
+}
+
+/// Whether a library is in this process already.
+pub fn is_loaded(soname: &str) -> bool {
+    // SAFETY: only looks at what is loaded.
+    unsafe { Library::open(Some(soname), RTLD_LAZY | libc::RTLD_NOLOAD) }.is_ok()
 }
 
 #[cfg(test)]

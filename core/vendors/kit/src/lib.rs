@@ -2,12 +2,14 @@
 //!
 //! * [`conformance`] is the suite that every vendor must pass.
 //! * [`export`] makes a library of `flagos_vendor.h` of any vendor.
-//! * [`driver_library`] and [`functions!`] find a driver's functions at run time; [`stream_work`] calls functions from its
-//!   streams; [`allocations`] and [`imports`] know what the driver's library does not tell of an address.
+//! * [`driver`] is the back end of a driver's library: devices, streams and events over its functions, which
+//!   [`driver_library`] and [`functions!`] find at run time. [`stream_work`] calls functions from its streams;
+//!   [`allocations`] and [`imports`] know what the library does not tell of an address.
 
 pub mod allocations;
 #[cfg(not(loom))]
 pub mod conformance;
+pub mod driver;
 pub mod driver_library;
 pub mod export;
 mod functions;

@@ -10,6 +10,7 @@
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
 use flagos_core::runtime::HostFn;
+pub(super) use flagos_vendor_kit::driver::Handle;
 use flagos_vendor_kit::functions;
 
 /// The name by which the dynamic linker finds the runtime.
@@ -21,10 +22,6 @@ pub(super) type Code = c_int;
 pub(super) const SUCCESS: Code = 0;
 /// `mcErrorNotReady`: work has not finished, which is no error.
 pub(super) const NOT_READY: Code = 600;
-/// A stream, an event, a module or a function.
-pub(super) type Handle = *mut c_void;
-/// A function that returns a static text about a code, or null.
-type Text = unsafe extern "C" fn(Code) -> *const c_char;
 
 /// `mcMemcpyKind`.
 pub(super) mod kind {
@@ -69,6 +66,7 @@ impl IpcHandle {
 }
 
 functions! {
+    Api
     required {
         mcGetDeviceCount(*mut c_int);
         mcGetDevice(*mut c_int);
@@ -114,9 +112,9 @@ functions! {
         mcIpcOpenMemHandle(*mut *mut c_void, IpcHandle, c_uint);
         mcIpcCloseMemHandle(*mut c_void);
     }
-    texts(Text) {
-        mcGetErrorName;
-        mcGetErrorString;
+    others {
+        mcGetErrorName(Code) -> *const c_char;
+        mcGetErrorString(Code) -> *const c_char;
     }
 }
 
@@ -154,14 +152,14 @@ mod tests {
 
     #[test]
     fn every_required_function_is_named_once() {
-        for name in REQUIRED {
-            let same = REQUIRED.iter().filter(|other| *other == name);
+        for name in Api::REQUIRED {
+            let same = Api::REQUIRED.iter().filter(|other| *other == name);
             assert_eq!(same.count(), 1, "{name}");
             assert!(name.starts_with("mc"), "{name}");
         }
         // What is known by inference is not required.
         for inferred in crate::inferred::DECLARATIONS {
-            assert!(!REQUIRED.contains(&inferred.name), "{}", inferred.name);
+            assert!(!Api::REQUIRED.contains(&inferred.name), "{}", inferred.name);
         }
     }
 

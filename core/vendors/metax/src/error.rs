@@ -52,13 +52,15 @@ const NAMES: &[(Code, &str)] = &[
 /// The codes after which every later call of the process fails, as on CUDA.
 const LOST: [Code; 11] = [214, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719];
 
-/// The result of a call that returned this code.
-#[inline]
-pub(super) fn check(api: &Api, call: &'static str, code: Code) -> Result<()> {
-    if code == SUCCESS {
-        return Ok(());
+impl Api {
+    /// The result of a call that returned this code.
+    #[inline]
+    pub(super) fn check(&self, call: &'static str, code: Code) -> Result<()> {
+        if code == SUCCESS {
+            return Ok(());
+        }
+        Err(failed(self, call, code))
     }
-    Err(failed(api, call, code))
 }
 
 /// The error of a call that failed, which the runtime keeps no longer.
@@ -69,27 +71,11 @@ pub(super) fn failed(api: &Api, call: &'static str, code: Code) -> Error {
     explain(call, code, name, text)
 }
 
-/// Calls a function of the runtime by its name.
-macro_rules! mc {
-    ($api:expr, $name:ident ( $($argument:expr),* $(,)? )) => {
-        $crate::error::check(
-            $api,
-            stringify!($name),
-            ($api.$name)($($argument),*),
-        )
-    };
-}
-pub(super) use mc;
-
 /// Calls a function that the library may lack; then the result is that it does.
 macro_rules! newer {
     ($api:expr, $name:ident ( $($argument:expr),* $(,)? )) => {
         match $api.$name {
-            Some(function) => $crate::error::check(
-                $api,
-                stringify!($name),
-                function($($argument),*),
-            ),
+            Some(function) => $api.check(stringify!($name), function($($argument),*)),
             None => Err($crate::error::missing(stringify!($name))),
         }
     };

@@ -8,6 +8,8 @@ use std::sync::Arc;
 
 use flagos_core::error::{Error, ErrorKind};
 use flagos_core::runtime::Vendor as _;
+use flagos_vendor_kit::call;
+use flagos_vendor_kit::driver::DriverDevice as _;
 use flagos_vendor_kit::export::Declaration;
 
 use super::api::{
@@ -15,7 +17,7 @@ use super::api::{
     STREAM_NON_BLOCKING, SUCCESS, WAVE, attribute, kind,
 };
 use super::device::Device;
-use super::error::{INVALID_VALUE, mc, newer};
+use super::error::{INVALID_VALUE, newer};
 use super::properties::{attribute as ask, name};
 use super::vendor::MetaxVendor;
 
@@ -193,11 +195,11 @@ fn priorities(on: &Try<'_>) -> Shown {
     let mut stream = null_mut();
     // SAFETY: a valid output; the stream is new and unused.
     unsafe {
-        mc!(
+        call!(
             on.api,
             mcStreamCreateWithPriority(&mut stream, STREAM_NON_BLOCKING, greatest)
         )?;
-        mc!(on.api, mcStreamDestroy(stream))?;
+        call!(on.api, mcStreamDestroy(stream))?;
     }
     Ok(format!("from {greatest} (urgent) to {least}"))
 }
@@ -299,7 +301,7 @@ fn default_copy(on: &Try<'_>) -> Shown {
         let there: *mut c_void = memory.as_ptr().cast();
         // SAFETY: all ranges live until the stream has been waited for.
         unsafe {
-            mc!(
+            call!(
                 on.api,
                 mcMemcpyAsync(
                     there,
@@ -309,7 +311,7 @@ fn default_copy(on: &Try<'_>) -> Shown {
                     on.stream
                 )
             )?;
-            mc!(
+            call!(
                 on.api,
                 mcMemcpyAsync(
                     to.as_mut_ptr().cast(),
@@ -319,7 +321,7 @@ fn default_copy(on: &Try<'_>) -> Shown {
                     on.stream
                 )
             )?;
-            mc!(on.api, mcStreamSynchronize(on.stream))?;
+            call!(on.api, mcStreamSynchronize(on.stream))?;
         }
         ensure(
             from == to,
@@ -335,16 +337,16 @@ fn no_timing(on: &Try<'_>) -> Shown {
         let mut elapsed = 0.0;
         // SAFETY: valid outputs; the events are waited for, and used no more.
         unsafe {
-            mc!(on.api, mcEventCreateWithFlags(&mut start, flags))?;
-            mc!(on.api, mcEventCreateWithFlags(&mut end, flags))?;
+            call!(on.api, mcEventCreateWithFlags(&mut start, flags))?;
+            call!(on.api, mcEventCreateWithFlags(&mut end, flags))?;
             for event in [start, end] {
-                mc!(on.api, mcEventRecord(event, on.stream))?;
-                mc!(on.api, mcEventSynchronize(event))?;
+                call!(on.api, mcEventRecord(event, on.stream))?;
+                call!(on.api, mcEventSynchronize(event))?;
             }
             let code = (on.api.mcEventElapsedTime)(&mut elapsed, start, end);
             on.api.forget_failure();
             for event in [start, end] {
-                mc!(on.api, mcEventDestroy(event))?;
+                call!(on.api, mcEventDestroy(event))?;
             }
             Ok::<_, Wrong>(code)
         }

@@ -11,11 +11,13 @@ use flagos_core::error::{Error, Result};
 use flagos_core::runtime::launch::{
     Kernel, Launcher, MAX_PARAMETERS, Module, ParameterType, Shape,
 };
+use flagos_vendor_kit::call;
+use flagos_vendor_kit::driver::{Discarded, DriverDevice as _};
 
 use super::api::{Api, Handle, POINTER_DEVICE_ADDRESS, SUCCESS};
-use super::device::{Device, Discarded};
+use super::device::Device;
 use super::driver;
-use super::error::{INVALID_VALUE, NOT_FOUND, failed, mc, missing};
+use super::error::{INVALID_VALUE, NOT_FOUND, failed, missing};
 
 /// The launcher of functions that other libraries loaded.
 pub(super) static LAUNCHER: MetaxLauncher = MetaxLauncher;
@@ -84,7 +86,7 @@ impl MetaxModule {
         let _entered = device.enter("load_module")?;
         // SAFETY: a valid output, and an image that ends with NUL.
         unsafe {
-            mc!(
+            call!(
                 device.api,
                 mcModuleLoadData(&mut handle, image.as_ptr().cast())
             )
@@ -226,7 +228,7 @@ impl Kernel for MetaxKernel {
             let message = format!("{given} parameters were given to a kernel of {expected}");
             return Err(Error::invalid_argument("mcModuleLaunchKernel", message));
         }
-        if driver::is_forked() {
+        if driver::PROCESS.is_forked() {
             return Err(Error::forked("mcModuleLaunchKernel"));
         }
         let mut addresses = [MaybeUninit::<*mut c_void>::uninit(); MAX_PARAMETERS];
@@ -242,7 +244,7 @@ impl Kernel for MetaxKernel {
         // SAFETY: a loaded function, and an address for each of its parameters, by the caller's promise, who also answers
         // for the kernel's accesses to memory.
         unsafe {
-            mc!(
+            call!(
                 self.api,
                 mcModuleLaunchKernel(
                     self.function,

@@ -17,6 +17,7 @@
 mod api;
 mod description;
 mod device;
+mod device_memory;
 mod driver;
 mod error;
 mod event;
@@ -68,7 +69,7 @@ impl Export for Metax {
     }
 
     fn open(pending: &'static AtomicU64) -> Result<Arc<dyn Vendor>> {
-        if driver::is_forked() {
+        if driver::PROCESS.is_forked() {
             return Err(Error::forked("metax"));
         }
         // The core has probed the library in a child. Another library, as torch, may have initialised the runtime since,

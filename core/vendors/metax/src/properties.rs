@@ -4,10 +4,12 @@ use std::ffi::{CStr, c_int};
 
 use flagos_core::error::Result;
 use flagos_core::runtime::DeviceProperties;
+use flagos_vendor_kit::call;
+use flagos_vendor_kit::driver::DriverDevice as _;
 
 use super::api::{Api, attribute};
 use super::device::Device;
-use super::error::{mc, newer};
+use super::error::newer;
 
 /// Describes a device, which is used for it: the runtime tells the memory of the current device alone.
 pub(super) fn describe(device: &Device) -> Result<DeviceProperties> {
@@ -29,7 +31,7 @@ pub(super) fn describe(device: &Device) -> Result<DeviceProperties> {
 pub(super) fn memory(api: &Api) -> Result<(usize, usize)> {
     let (mut free, mut total) = (0, 0);
     // SAFETY: valid outputs.
-    unsafe { mc!(api, mcMemGetInfo(&mut free, &mut total)) }?;
+    unsafe { call!(api, mcMemGetInfo(&mut free, &mut total)) }?;
     Ok((free, total))
 }
 

@@ -12,11 +12,12 @@ use flagos_core::error::{Error, Result};
 use flagos_core::runtime::Exported;
 use flagos_core::runtime::Place;
 use flagos_vendor_kit::allocations::Allocation;
+use flagos_vendor_kit::call;
+use flagos_vendor_kit::driver::DriverDevice as _;
 use flagos_vendor_kit::imports::Imports;
 
 use super::api::{Api, Code, IPC_LAZY_PEER_ACCESS, IpcHandle, SONAME};
 use super::device::Device;
-use super::error::{check, mc};
 
 /// The functions, of a runtime that has all of them.
 #[derive(Clone, Copy)]
@@ -104,7 +105,10 @@ pub(super) fn export(device: &Device, imports: &Imports, address: NonNull<u8>) -
     let mut handle = IpcHandle([0; IpcHandle::BYTES]);
     // SAFETY: a valid output, and the beginning of a live allocation.
     let code = unsafe { (functions.export)(&mut handle, found.base as *mut c_void) };
-    check(device.api, "mcIpcGetMemHandle", code).map_err(|error| device.located(error))?;
+    device
+        .api
+        .check("mcIpcGetMemHandle", code)
+        .map_err(|error| device.located(error))?;
     Ok(Exported {
         key: to_key(&handle),
         offset: address.as_ptr() as usize - found.base,
@@ -129,11 +133,14 @@ pub(super) unsafe fn import(
         let mut address = null_mut();
         // SAFETY: a valid output, and a handle of memory that is still there, by the caller's promise.
         let code = unsafe { (functions.import)(&mut address, handle, IPC_LAZY_PEER_ACCESS) };
-        check(device.api, "mcIpcOpenMemHandle", code).map_err(|error| {
-            device.located(error).with_hint(
-                "the process that sent the memory has to be another one, be alive, and keep it",
-            )
-        })?;
+        device
+            .api
+            .check("mcIpcOpenMemHandle", code)
+            .map_err(|error| {
+                device.located(error).with_hint(
+                    "the process that sent the memory has to be another one, be alive, and keep it",
+                )
+            })?;
         let found = NonNull::new(address.cast::<u8>())
             .ok_or_else(|| Error::device("import", "the runtime gave the address 0"))?;
         let place = Place::Device(device.index);
@@ -170,7 +177,7 @@ pub(super) fn close_all(devices: &[Arc<Device>], imports: &Imports) {
 fn wait(device: &Device) -> Result<()> {
     let _entered = device.enter("close")?;
     // SAFETY: the device is current.
-    unsafe { mc!(device.api, mcDeviceSynchronize()) }.map_err(|error| device.located(error))
+    unsafe { call!(device.api, mcDeviceSynchronize()) }.map_err(|error| device.located(error))
 }
 
 fn close_now(device: &Device, _key: &CStr, address: NonNull<u8>) -> Result<()> {
@@ -179,7 +186,10 @@ fn close_now(device: &Device, _key: &CStr, address: NonNull<u8>) -> Result<()> {
     let base = device.allocations.forget(address);
     // SAFETY: memory that was imported, and that nobody uses.
     let code = unsafe { (functions.close)(base) };
-    check(device.api, "mcIpcCloseMemHandle", code).map_err(|error| device.located(error))
+    device
+        .api
+        .check("mcIpcCloseMemHandle", code)
+        .map_err(|error| device.located(error))
 }
 
 #[cfg(test)]

@@ -111,7 +111,7 @@ fn ask(
     here: impl FnOnce() -> Result<usize, String>,
     in_child: impl FnOnce() -> Result<usize, String>,
 ) -> Result<usize, String> {
-    if driver::is_started() {
+    if driver::PROCESS.is_started() {
         return here();
     }
     match in_child() {
@@ -204,7 +204,7 @@ mod tests {
     #[test]
     fn looking_initialises_nothing() {
         let seen = devices(|_| None);
-        assert!(!driver::is_started());
+        assert!(!driver::PROCESS.is_started());
         if !driver::is_loaded() && !Path::new(DEVICE_FILE).exists() {
             let reason = seen.expect_err("there is no device");
             assert!(reason.contains(DEVICE_FILE), "{reason}");

@@ -7,7 +7,6 @@ use flagos_core::error::Result;
 
 use super::super::api::Api;
 use super::super::driver;
-use super::super::error::check;
 use super::super::stream::AscendStream;
 use super::super::variables::EXECUTORS;
 use super::cache::Cache;
@@ -94,7 +93,7 @@ impl Library {
             );
         };
         // SAFETY: an option and its value; the context is current.
-        check(self.runtime, "aclrtCtxSetSysParamOpt", unsafe {
+        self.runtime.check("aclrtCtxSetSysParamOpt", unsafe {
             set(DETERMINISTIC, level)
         })?;
         known.store(level, Ordering::Relaxed);

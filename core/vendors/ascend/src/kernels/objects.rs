@@ -1,9 +1,12 @@
 //! The objects in which CANN's operators take their arguments, from `libnnopbase`.
 
+// The functions keep the names of the vendor's documentation.
+#![allow(non_snake_case)]
+
 use std::ffi::{CStr, c_void};
 
 use flagos_core::error::{Error, Result};
-use flagos_vendor_kit::driver_library;
+use flagos_vendor_kit::{driver_library, functions};
 
 use super::super::api::{Api, Code};
 use super::super::driver;
@@ -16,51 +19,31 @@ pub(super) const SONAME: &str = "libnnopbase.so";
 /// An object, or an executor.
 pub(super) type Raw = *mut c_void;
 
-/// The functions of the library, whose signatures are those of its documentation.
-macro_rules! base {
-    ($($name:ident($($argument:ty),*) -> $result:ty;)*) => {
-        /// The functions of `libnnopbase`, by its names.
-        #[allow(non_snake_case)]
-        pub(super) struct Base {
-            $($name: unsafe extern "C" fn($($argument),*) -> $result,)*
-        }
-
-        impl Base {
-            /// # Safety
-            /// The library is CANN's, and is never closed.
-            unsafe fn find(library: &libloading::Library) -> std::result::Result<Self, &'static str> {
-                // SAFETY: the signatures are those of the vendor's documentation.
-                unsafe {
-                    Ok(Self {
-                        $($name: *library
-                            .get(concat!(stringify!($name), "\0"))
-                            .map_err(|_| stringify!($name))?,)*
-                    })
-                }
-            }
-        }
-    };
-}
-
-base! {
-    aclCreateTensor(*const i64, u64, i32, *const i64, i64, i32, *const i64, u64, *mut c_void) -> Raw;
-    aclCreateScalar(*const c_void, i32) -> Raw;
-    aclCreateIntArray(*const i64, u64) -> Raw;
-    aclCreateFloatArray(*const f32, u64) -> Raw;
-    aclCreateBoolArray(*const bool, u64) -> Raw;
-    aclCreateTensorList(*const Raw, u64) -> Raw;
-    aclCreateScalarList(*const Raw, u64) -> Raw;
-    aclDestroyTensor(Raw) -> Code;
-    aclDestroyScalar(Raw) -> Code;
-    aclDestroyIntArray(Raw) -> Code;
-    aclDestroyFloatArray(Raw) -> Code;
-    aclDestroyBoolArray(Raw) -> Code;
-    aclDestroyTensorList(Raw) -> Code;
-    aclDestroyScalarList(Raw) -> Code;
-    aclGetViewShape(Raw, *mut *mut i64, *mut u64) -> Code;
-    aclSetAclOpExecutorRepeatable(Raw) -> Code;
-    aclDestroyAclOpExecutor(Raw) -> Code;
-    aclSetTensorAddr(Raw, usize, Raw, *mut c_void) -> Code;
+functions! {
+    Base
+    required {
+        aclDestroyTensor(Raw);
+        aclDestroyScalar(Raw);
+        aclDestroyIntArray(Raw);
+        aclDestroyFloatArray(Raw);
+        aclDestroyBoolArray(Raw);
+        aclDestroyTensorList(Raw);
+        aclDestroyScalarList(Raw);
+        aclGetViewShape(Raw, *mut *mut i64, *mut u64);
+        aclSetAclOpExecutorRepeatable(Raw);
+        aclDestroyAclOpExecutor(Raw);
+        aclSetTensorAddr(Raw, usize, Raw, *mut c_void);
+    }
+    newer {}
+    others {
+        aclCreateTensor(*const i64, u64, i32, *const i64, i64, i32, *const i64, u64, *mut c_void) -> Raw;
+        aclCreateScalar(*const c_void, i32) -> Raw;
+        aclCreateIntArray(*const i64, u64) -> Raw;
+        aclCreateFloatArray(*const f32, u64) -> Raw;
+        aclCreateBoolArray(*const bool, u64) -> Raw;
+        aclCreateTensorList(*const Raw, u64) -> Raw;
+        aclCreateScalarList(*const Raw, u64) -> Raw;
+    }
 }
 
 impl Base {
@@ -70,8 +53,10 @@ impl Base {
             format!("{missing}; install the toolkit of CANN, and `source` its set_env.sh")
         })?;
         // SAFETY: a library of this name is CANN's, and it is never closed.
-        unsafe { Self::find(library) }
-            .map_err(|missing| format!("{SONAME} has no {missing}: install CANN 8.1 or newer"))
+        unsafe { Self::find(library) }.map_err(|missing| {
+            let missing = missing.join(", ");
+            format!("{SONAME} has no {missing}: install CANN 8.1 or newer")
+        })
     }
 }
 
