@@ -74,6 +74,18 @@ pub struct NeededLibrary {
     pub required: bool,
 }
 
+impl NeededLibrary {
+    /// A library by its soname, with its purpose.
+    #[must_use]
+    pub fn new(soname: &str, text: &str, required: bool) -> Self {
+        Self {
+            soname: soname.into(),
+            text: text.into(),
+            required,
+        }
+    }
+}
+
 /// The description of a vendor. A library's is read from its table and checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Description {

@@ -12,6 +12,9 @@ use flagos_core::runtime::HostFn;
 pub(super) use flagos_vendor_kit::driver::Handle;
 use flagos_vendor_kit::functions;
 
+/// The name by which the dynamic linker finds the runtime.
+pub(super) const SONAME: &str = "libascendcl.so";
+
 /// An `aclError`.
 pub(super) type Code = c_int;
 /// `ACL_SUCCESS`.

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use flagos_core::error::{Error, Result};
 use flagos_core::runtime::CaptureMode;
+use flagos_vendor_kit::lacking;
 
-use super::api::{Api, Code, Handle, RECORD_COMPLETE, SUCCESS};
-use super::driver;
+use super::api::{Api, Code, Handle, RECORD_COMPLETE, SONAME, SUCCESS};
 
 /// The functions of graphs, of a runtime that has all of them.
 #[derive(Clone, Copy)]
@@ -43,19 +43,15 @@ impl Functions {
 
 #[cold]
 fn missing(api: &Api) -> Error {
-    let known = [
-        ("aclmdlRICaptureBegin", api.aclmdlRICaptureBegin.is_some()),
-        (
-            "aclmdlRICaptureGetInfo",
-            api.aclmdlRICaptureGetInfo.is_some(),
-        ),
-        ("aclmdlRICaptureEnd", api.aclmdlRICaptureEnd.is_some()),
-        ("aclmdlRIExecuteAsync", api.aclmdlRIExecuteAsync.is_some()),
-        ("aclmdlRIDestroy", api.aclmdlRIDestroy.is_some()),
-    ];
-    let names = known.iter().filter(|(_, found)| !found);
-    let names: Vec<_> = names.map(|(name, _)| *name).collect();
-    let message = format!("{} has no {}", driver::SONAME, names.join(", "));
+    let functions = lacking!(
+        api,
+        aclmdlRICaptureBegin,
+        aclmdlRICaptureGetInfo,
+        aclmdlRICaptureEnd,
+        aclmdlRIExecuteAsync,
+        aclmdlRIDestroy
+    );
+    let message = format!("{SONAME} has no {}", functions.unwrap_or_default());
     Error::unsupported("capture", message).with_hint("install CANN 8.1 or newer")
 }
 

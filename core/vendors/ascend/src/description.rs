@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use flagos_core::descriptions::{Description, NeededLibrary, Serving, Variable};
 
-use super::driver::SONAME;
+use super::api::SONAME;
 use super::error;
 use super::variables::EXECUTORS;
 use super::visible::VARIABLE;
@@ -24,10 +24,10 @@ pub(super) fn description() -> &'static Description {
             text: "How many executors of operators are kept for calls of the same shapes; 4096 when it is not set, 0 keeps none.".into(),
         }],
         libraries: vec![
-            library(SONAME, "the ACL runtime of CANN", true),
-            library("libnnopbase.so", "descriptions of tensors for operators of CANN", false),
-            library("libopapi.so", "operators of CANN", false),
-            library("libhccl.so", "collectives of Ascend devices (HCCL)", false),
+            NeededLibrary::new(SONAME, "the ACL runtime of CANN", true),
+            NeededLibrary::new("libnnopbase.so", "descriptions of tensors for operators of CANN", false),
+            NeededLibrary::new("libopapi.so", "operators of CANN", false),
+            NeededLibrary::new("libhccl.so", "collectives of Ascend devices (HCCL)", false),
         ],
         device_lost: error::lost_names(),
         collective_engine: Some("hccl".into()),
@@ -38,14 +38,6 @@ pub(super) fn description() -> &'static Description {
     }
     });
     &DESCRIPTION
-}
-
-fn library(soname: &str, text: &str, required: bool) -> NeededLibrary {
-    NeededLibrary {
-        soname: soname.into(),
-        text: text.into(),
-        required,
-    }
 }
 
 #[cfg(test)]

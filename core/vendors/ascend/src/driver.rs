@@ -7,11 +7,8 @@ use flagos_core::error::{Error, Result};
 use flagos_vendor_kit::driver::Process;
 use flagos_vendor_kit::driver_library;
 
-use super::api::{Api, SUCCESS};
+use super::api::{Api, SONAME, SUCCESS};
 use super::error::REPEAT_INITIALIZE;
-
-/// The name by which the dynamic linker finds the runtime.
-pub(super) const SONAME: &str = "libascendcl.so";
 
 /// The library, opened but not initialised; or the reason why it cannot be used. Decided once per process.
 pub(super) fn open() -> std::result::Result<&'static Api, &'static str> {

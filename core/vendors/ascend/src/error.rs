@@ -2,7 +2,7 @@
 
 use flagos_core::error::{Error, ErrorKind, Result};
 
-use super::api::{Api, Code, SUCCESS};
+use super::api::{Api, Code, SONAME, SUCCESS};
 
 /// `ACL_ERROR_REPEAT_INITIALIZE`: another user of the library has initialised it.
 pub(super) const REPEAT_INITIALIZE: Code = 100_002;
@@ -109,6 +109,13 @@ impl Api {
             return Ok(());
         }
         Err(failed(self, call, code))
+    }
+
+    /// The error of a function that the library lacks.
+    #[cold]
+    pub(super) fn lacks(&self, name: &'static str) -> Error {
+        let message = format!("{SONAME} has no {name}");
+        Error::unsupported(name, message).with_hint("install a newer version of CANN")
     }
 }
 

@@ -34,12 +34,11 @@ mod variables;
 mod visible;
 
 use std::ffi::c_void;
-use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock};
 
 use flagos_core::descriptions::Description;
 use flagos_core::error::{Error, Result};
-use flagos_core::runtime::{Event, Exported, Sharing, Stream, Vendor, sync};
+use flagos_core::runtime::{Event, Sharing, Stream, Vendor, sync};
 
 use self::device::Device;
 use self::stream::AscendStream;
@@ -47,9 +46,8 @@ use flagos_core::vendors::library::{
     FLAGOS_VENDOR_CAPTURES, FLAGOS_VENDOR_EXTERNAL_STREAMS, FLAGOS_VENDOR_NATIVE_HANDLES,
     FLAGOS_VENDOR_REACHES_PEERS, FLAGOS_VENDOR_SHARES,
 };
-use flagos_vendor_kit::driver::{Devices, DriverDevice as _, DriverEvent};
+use flagos_vendor_kit::driver::{Devices, DriverDevice as _, DriverEvent, Shared};
 use flagos_vendor_kit::export::Export;
-use flagos_vendor_kit::imports::Imports;
 use flagos_vendor_kit::{call, devices_answer, export_kernels, export_vendor};
 
 export_vendor!(Ascend);
@@ -92,7 +90,7 @@ struct AscendVendor {
     default_streams: Box<[OnceLock<Arc<AscendStream>>]>,
     making_default: sync::Mutex<()>,
     padding: usize,
-    imports: Imports,
+    shared: Shared<Device>,
     pending: &'static sync::AtomicU64,
 }
 
@@ -129,7 +127,7 @@ impl AscendVendor {
             default_streams: devices.iter().map(|_| OnceLock::new()).collect(),
             making_default: sync::Mutex::new(()),
             padding: memory::padding(api.chip().as_deref(), api.cann()),
-            imports: Imports::default(),
+            shared: Shared::new(&devices),
             devices,
             pending,
         })
@@ -235,40 +233,11 @@ impl Vendor for AscendVendor {
     }
 
     fn sharing(&self) -> Result<&dyn Sharing> {
-        let device = self.devices.device(0)?;
-        shared::Functions::of(device.api)?;
-        Ok(self)
+        self.shared.capability()
     }
 
     fn captures(&self) -> Result<()> {
         let device = self.devices.device(0)?;
         captures::Functions::of(device.api).map(drop)
-    }
-}
-
-impl Sharing for AscendVendor {
-    fn export(&self, device: usize, address: NonNull<u8>) -> Result<Exported> {
-        shared::export(self.devices.device(device)?, &self.imports, address)
-    }
-
-    unsafe fn import(&self, device: usize, key: &str, nbytes: usize) -> Result<NonNull<u8>> {
-        // SAFETY: the caller's promise.
-        unsafe { shared::import(self.devices.device(device)?, &self.imports, key, nbytes) }
-    }
-
-    unsafe fn close(&self, device: usize, address: NonNull<u8>) {
-        let closed = self
-            .devices
-            .device(device)
-            .and_then(|device| shared::close(device, &self.imports, address));
-        if let Err(error) = closed {
-            tracing::error!(device, %error, "imported memory was not closed");
-        }
-    }
-
-    fn close_all(&self) {
-        if !driver::PROCESS.is_forked() {
-            shared::close_all(&self.devices, &self.imports);
-        }
     }
 }

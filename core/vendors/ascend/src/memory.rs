@@ -5,7 +5,7 @@ use std::ptr::{NonNull, null_mut};
 
 use flagos_core::error::Result;
 pub(super) use flagos_core::runtime::Place;
-use flagos_vendor_kit::allocations::{Allocation, Allocations};
+use flagos_vendor_kit::allocations::Allocations;
 use flagos_vendor_kit::call;
 
 use super::api::{
@@ -58,20 +58,9 @@ impl Memory {
         self.0.alloc(nbytes, Place::Pinned, give, take_back)
     }
 
-    /// As [`Allocations::note`].
-    pub(super) fn note(
-        &self,
-        address: NonNull<u8>,
-        nbytes: usize,
-        place: Place,
-        base: *mut c_void,
-    ) {
-        self.0.note(address, nbytes, place, base);
-    }
-
-    /// As [`Allocations::find`].
-    pub(super) fn find(&self, address: NonNull<u8>) -> Option<Allocation> {
-        self.0.find(address.as_ptr())
+    /// What is known without the runtime.
+    pub(super) fn allocations(&self) -> &Allocations {
+        &self.0
     }
 
     /// As [`Allocations::forget`].

@@ -1,8 +1,8 @@
 //! Whether this machine has Ascend devices that this process may use, without initialising the ACL runtime.
 
-use std::fs;
+use flagos_vendor_kit::device_files;
 
-use super::api::{Api, Code, SUCCESS};
+use super::api::{Api, Code, SONAME, SUCCESS};
 use super::driver;
 use super::error::failed;
 use super::visible;
@@ -31,8 +31,7 @@ fn in_this_process() -> Result<usize, String> {
     match (code, usize::try_from(count)) {
         (SUCCESS, Ok(count @ 1..)) => Ok(count),
         _ => Err(format!(
-            "there is no file /dev/davinci0, and {} shows no device{}",
-            driver::SONAME,
+            "there is no file /dev/davinci0, and {SONAME} shows no device{}",
             why(api, code)
         )),
     }
@@ -46,39 +45,15 @@ fn why(api: &Api, code: Code) -> String {
     }
 }
 
-/// How many files `/dev/davinci0`, `/dev/davinci1`, ... there are. `/dev/davinci_manager` is no device. In a container their
-/// numbers are those of the host, while the runtime numbers the devices from 0.
+/// The number of devices by their files. `/dev/davinci_manager` is no device. In a container their numbers are those of the
+/// host, while the runtime numbers the devices from 0.
 fn device_files() -> usize {
-    let Ok(folder) = fs::read_dir("/dev") else {
-        return 0;
-    };
-    let names = folder.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-    names.filter_map(|name| number(&name)).count()
-}
-
-fn number(name: &str) -> Option<u32> {
-    let digits = name.strip_prefix("davinci")?;
-    let all_digits = digits.bytes().all(|byte| byte.is_ascii_digit());
-    all_digits.then(|| digits.parse().ok()).flatten()
+    device_files::count("davinci")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn device_files_have_a_number() {
-        for (name, found) in [
-            ("davinci0", Some(0)),
-            ("davinci12", Some(12)),
-            ("davinci_manager", None),
-            ("davinci", None),
-            ("davinci1x", None),
-            ("nvidia0", None),
-        ] {
-            assert_eq!(number(name), found, "{name}");
-        }
-    }
 
     #[test]
     fn looking_initialises_nothing() {

@@ -46,9 +46,9 @@ pub(super) fn description() -> &'static Description {
                 .into(),
         }],
         libraries: vec![
-            library("libcuda.so.1", "NVIDIA's driver", true),
-            library("libnvidia-ml.so.1", "counting NVIDIA devices", false),
-            library(
+            NeededLibrary::new("libcuda.so.1", "NVIDIA's driver", true),
+            NeededLibrary::new("libnvidia-ml.so.1", "counting NVIDIA devices", false),
+            NeededLibrary::new(
                 "libnccl.so.2",
                 "collectives of NVIDIA devices (NCCL)",
                 false,
@@ -63,12 +63,4 @@ pub(super) fn description() -> &'static Description {
     }
     });
     &DESCRIPTION
-}
-
-fn library(soname: &str, text: &str, required: bool) -> NeededLibrary {
-    NeededLibrary {
-        soname: soname.into(),
-        text: text.into(),
-        required,
-    }
 }

@@ -1,7 +1,8 @@
 //! Whether this machine has NVIDIA devices that this process may use, without initialising CUDA.
 
-use std::fs;
 use std::sync::OnceLock;
+
+use flagos_vendor_kit::device_files;
 
 use super::api::OLDEST;
 use super::driver;
@@ -27,7 +28,7 @@ pub(super) fn devices(visible: Option<&str>) -> Result<usize, String> {
 
 fn look() -> Machine {
     let listing = nvml::list();
-    let device_files = device_files();
+    let device_files = device_files::count("nvidia");
     let none = listing
         .as_ref()
         .map_or(device_files, |found| found.uuids.len())
@@ -42,18 +43,6 @@ fn look() -> Machine {
         device_files,
         driver,
     }
-}
-
-fn device_files() -> usize {
-    let Ok(folder) = fs::read_dir("/dev") else {
-        return 0;
-    };
-    let is_device = |name: &str| {
-        let number = name.strip_prefix("nvidia").unwrap_or_default();
-        !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
-    };
-    let names = folder.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-    names.filter(|name| is_device(name)).count()
 }
 
 fn decide(machine: &Machine, visible: Option<&str>) -> Result<usize, String> {

@@ -44,8 +44,8 @@ pub(super) fn description() -> &'static Description {
                 .into(),
         }],
         libraries: vec![
-            library(SONAME, "MACA's runtime", true),
-            library("libmccl.so", "collectives of MetaX devices (MCCL)", false),
+            NeededLibrary::new(SONAME, "MACA's runtime", true),
+            NeededLibrary::new("libmccl.so", "collectives of MetaX devices (MCCL)", false),
         ],
         device_lost: words.map(str::to_owned).collect(),
         collective_engine: Some("mccl".into()),
@@ -56,14 +56,6 @@ pub(super) fn description() -> &'static Description {
     }
     });
     &DESCRIPTION
-}
-
-fn library(soname: &str, text: &str, required: bool) -> NeededLibrary {
-    NeededLibrary {
-        soname: soname.into(),
-        text: text.into(),
-        required,
-    }
 }
 
 #[cfg(test)]

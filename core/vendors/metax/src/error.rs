@@ -61,6 +61,17 @@ impl Api {
         }
         Err(failed(self, call, code))
     }
+
+    /// The error of a function that the library lacks.
+    pub(super) fn lacks(&self, name: &'static str) -> Error {
+        missing(name)
+    }
+}
+
+#[cold]
+pub(super) fn missing(name: &'static str) -> Error {
+    let message = format!("{SONAME} has no {name}");
+    Error::unsupported(name, message).with_hint("install a newer version of MACA")
 }
 
 /// The error of a call that failed, which the runtime keeps no longer.
@@ -69,24 +80,6 @@ pub(super) fn failed(api: &Api, call: &'static str, code: Code) -> Error {
     api.forget_failure();
     let (name, text) = api.describe(code);
     explain(call, code, name, text)
-}
-
-/// Calls a function that the library may lack; then the result is that it does.
-macro_rules! newer {
-    ($api:expr, $name:ident ( $($argument:expr),* $(,)? )) => {
-        match $api.$name {
-            Some(function) => $api.check(stringify!($name), function($($argument),*)),
-            None => Err($crate::error::missing(stringify!($name))),
-        }
-    };
-}
-pub(super) use newer;
-
-/// The error of a function that the library lacks.
-#[cold]
-pub(super) fn missing(name: &'static str) -> Error {
-    let message = format!("{SONAME} has no {name}");
-    Error::unsupported(name, message).with_hint("install a newer version of MACA")
 }
 
 fn known_name(code: Code) -> Option<&'static str> {

@@ -8,16 +8,16 @@ use std::sync::Arc;
 
 use flagos_core::error::{Error, ErrorKind};
 use flagos_core::runtime::Vendor as _;
-use flagos_vendor_kit::call;
 use flagos_vendor_kit::driver::DriverDevice as _;
 use flagos_vendor_kit::export::Declaration;
+use flagos_vendor_kit::{call, call_newer};
 
 use super::api::{
     Api, EVENT_DEFAULT, EVENT_DISABLE_TIMING, Handle, IpcHandle, POINTER_DEVICE_ADDRESS,
     STREAM_NON_BLOCKING, SUCCESS, WAVE, attribute, kind,
 };
 use super::device::Device;
-use super::error::{INVALID_VALUE, newer};
+use super::error::INVALID_VALUE;
 use super::properties::{attribute as ask, name};
 use super::vendor::MetaxVendor;
 
@@ -182,7 +182,7 @@ fn priorities(on: &Try<'_>) -> Shown {
     let (mut least, mut greatest) = (i32::MAX, i32::MIN);
     // SAFETY: valid outputs.
     unsafe {
-        newer!(
+        call_newer!(
             on.api,
             mcDeviceGetStreamPriorityRange(&mut least, &mut greatest)
         )
@@ -207,7 +207,7 @@ fn priorities(on: &Try<'_>) -> Shown {
 fn capturing(on: &Try<'_>) -> Shown {
     let mut status = [-1, -1];
     // SAFETY: a live stream, and an output with room behind it.
-    unsafe { newer!(on.api, mcStreamIsCapturing(on.stream, status.as_mut_ptr())) }?;
+    unsafe { call_newer!(on.api, mcStreamIsCapturing(on.stream, status.as_mut_ptr())) }?;
     ensure(
         status == [0, -1],
         format!("it wrote {status:?} for a stream that nobody captures, and 0 is expected"),
@@ -218,7 +218,7 @@ fn capturing(on: &Try<'_>) -> Shown {
 fn stream_device(on: &Try<'_>) -> Shown {
     let mut device = [-1, -1];
     // SAFETY: a live stream, and an output with room behind it.
-    unsafe { newer!(on.api, mcStreamGetDevice(on.stream, device.as_mut_ptr())) }?;
+    unsafe { call_newer!(on.api, mcStreamGetDevice(on.stream, device.as_mut_ptr())) }?;
     ensure(
         device == [on.device.raw(), -1],
         format!(
@@ -234,7 +234,7 @@ fn pointer(on: &Try<'_>) -> Shown {
         let mut found = [0_usize, 0];
         // SAFETY: an output with room behind it; addresses are only looked up, here and below.
         unsafe {
-            newer!(
+            call_newer!(
                 on.api,
                 mcPointerGetAttribute(
                     found.as_mut_ptr().cast(),
@@ -273,7 +273,7 @@ fn ipc_handle(on: &Try<'_>) -> Shown {
             let mut room = [filling; ROOM];
             // SAFETY: an output with much room, and the beginning of a live allocation.
             unsafe {
-                newer!(
+                call_newer!(
                     on.api,
                     mcIpcGetMemHandle(
                         room.as_mut_ptr().cast::<IpcHandle>(),

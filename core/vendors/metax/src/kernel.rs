@@ -17,7 +17,7 @@ use flagos_vendor_kit::driver::{Discarded, DriverDevice as _};
 use super::api::{Api, Handle, POINTER_DEVICE_ADDRESS, SUCCESS};
 use super::device::Device;
 use super::driver;
-use super::error::{INVALID_VALUE, NOT_FOUND, failed, missing};
+use super::error::{INVALID_VALUE, NOT_FOUND, failed};
 
 /// The launcher of functions that other libraries loaded.
 pub(super) static LAUNCHER: MetaxLauncher = MetaxLauncher;
@@ -44,7 +44,7 @@ impl Launcher for MetaxLauncher {
         let (api, _) = driver::initialize()?;
         let ask = api
             .mcPointerGetAttribute
-            .ok_or_else(|| missing("mcPointerGetAttribute"))?;
+            .ok_or_else(|| api.lacks("mcPointerGetAttribute"))?;
         let mut found = 0_u64;
         let asked = address as usize as *mut c_void;
         // SAFETY: the attribute is an address, which `found` has room for; any value may be asked about.

@@ -4,12 +4,11 @@ use std::ffi::{CStr, c_int};
 
 use flagos_core::error::Result;
 use flagos_core::runtime::DeviceProperties;
-use flagos_vendor_kit::call;
 use flagos_vendor_kit::driver::DriverDevice as _;
+use flagos_vendor_kit::{call, call_newer};
 
 use super::api::{Api, attribute};
 use super::device::Device;
-use super::error::newer;
 
 /// Describes a device, which is used for it: the runtime tells the memory of the current device alone.
 pub(super) fn describe(device: &Device) -> Result<DeviceProperties> {
@@ -39,7 +38,7 @@ pub(super) fn memory(api: &Api) -> Result<(usize, usize)> {
 pub(super) fn name(api: &Api, device: c_int) -> Result<String> {
     let mut name = [0; 256];
     // SAFETY: an output of at least this size.
-    unsafe { newer!(api, mcDeviceGetName(name.as_mut_ptr(), 255, device)) }?;
+    unsafe { call_newer!(api, mcDeviceGetName(name.as_mut_ptr(), 255, device)) }?;
     // SAFETY: the runtime wrote at most 255 bytes, so that the last byte is 0.
     let name = unsafe { CStr::from_ptr(name.as_ptr()) };
     Ok(name.to_string_lossy().into_owned())
@@ -49,7 +48,7 @@ pub(super) fn name(api: &Api, device: c_int) -> Result<String> {
 pub(super) fn attribute(api: &Api, number: c_int, device: c_int) -> Result<c_int> {
     let mut value = 0;
     // SAFETY: a valid output.
-    unsafe { newer!(api, mcDeviceGetAttribute(&mut value, number, device)) }
+    unsafe { call_newer!(api, mcDeviceGetAttribute(&mut value, number, device)) }
         .map_err(|error| error.with_context("attribute", number))?;
     Ok(value)
 }

@@ -1,66 +1,17 @@
-//! Memory of one process used in another one, by the functions `mcIpc*`.
-//!
-//! A key is the handle of a whole allocation, as hexadecimal digits. The process that imported closes before the one that
-//! exported frees: whoever sends keys has to see to that.
+//! Memory of one process used in another one, by the functions `mcIpc*`. A key is the handle of an allocation, as hexadecimal
+//! digits.
 
-use std::ffi::{CStr, c_uint, c_void};
+use std::ffi::{CStr, c_void};
 use std::fmt::Write as _;
-use std::ptr::{NonNull, null_mut};
-use std::sync::Arc;
+use std::ptr::null_mut;
 
 use flagos_core::error::{Error, Result};
-use flagos_core::runtime::Exported;
-use flagos_core::runtime::Place;
-use flagos_vendor_kit::allocations::Allocation;
-use flagos_vendor_kit::call;
-use flagos_vendor_kit::driver::DriverDevice as _;
-use flagos_vendor_kit::imports::Imports;
+use flagos_vendor_kit::allocations::{Allocation, Allocations};
+use flagos_vendor_kit::driver::{DriverDevice as _, DriverSharing, DriverStreams as _};
+use flagos_vendor_kit::{call_newer, lacking};
 
-use super::api::{Api, Code, IPC_LAZY_PEER_ACCESS, IpcHandle, SONAME};
+use super::api::{IPC_LAZY_PEER_ACCESS, IpcHandle, SONAME};
 use super::device::Device;
-
-/// The functions, of a runtime that has all of them.
-#[derive(Clone, Copy)]
-pub(super) struct Functions {
-    export: unsafe extern "C" fn(*mut IpcHandle, *mut c_void) -> Code,
-    import: unsafe extern "C" fn(*mut *mut c_void, IpcHandle, c_uint) -> Code,
-    close: unsafe extern "C" fn(*mut c_void) -> Code,
-}
-
-impl Functions {
-    /// The functions. Fails with the names of those that the runtime does not have.
-    pub(super) fn of(api: &Api) -> Result<Self> {
-        match (
-            api.mcIpcGetMemHandle,
-            api.mcIpcOpenMemHandle,
-            api.mcIpcCloseMemHandle,
-        ) {
-            (Some(export), Some(import), Some(close)) => Ok(Self {
-                export,
-                import,
-                close,
-            }),
-            found => Err(missing([
-                found.0.is_some(),
-                found.1.is_some(),
-                found.2.is_some(),
-            ])),
-        }
-    }
-}
-
-#[cold]
-fn missing(found: [bool; 3]) -> Error {
-    let names = [
-        "mcIpcGetMemHandle",
-        "mcIpcOpenMemHandle",
-        "mcIpcCloseMemHandle",
-    ];
-    let missing = names.into_iter().zip(found).filter(|(_, found)| !found);
-    let missing: Vec<_> = missing.map(|(name, _)| name).collect();
-    let message = format!("{SONAME} has no {}", missing.join(", "));
-    Error::unsupported("sharing", message).with_hint("send a copy")
-}
 
 /// The handle as a key.
 fn to_key(handle: &IpcHandle) -> String {
@@ -90,106 +41,59 @@ fn from_key(key: &str) -> Result<IpcHandle> {
     Ok(handle)
 }
 
-/// The key of the allocation in which an address lies.
-pub(super) fn export(device: &Device, imports: &Imports, address: NonNull<u8>) -> Result<Exported> {
-    let functions = Functions::of(device.api)?;
-    let own = |found: &Allocation| {
-        found.place == Place::Device(device.index) && !imports.contains(found.base)
-    };
-    let found = device.allocations.find(address.as_ptr()).filter(own);
-    let found = found.ok_or_else(|| {
-        let message = "the address is of no memory that this process allocated on the device";
-        device.located(Error::unsupported("export", message).with_hint("send a copy"))
-    })?;
-    let _entered = device.enter("export")?;
-    let mut handle = IpcHandle([0; IpcHandle::BYTES]);
-    // SAFETY: a valid output, and the beginning of a live allocation.
-    let code = unsafe { (functions.export)(&mut handle, found.base as *mut c_void) };
-    device
-        .api
-        .check("mcIpcGetMemHandle", code)
-        .map_err(|error| device.located(error))?;
-    Ok(Exported {
-        key: to_key(&handle),
-        offset: address.as_ptr() as usize - found.base,
-        nbytes: found.nbytes,
-    })
-}
-
-/// The memory of this key.
-///
-/// # Safety
-/// As [`flagos_core::runtime::Sharing::import`].
-pub(super) unsafe fn import(
-    device: &Device,
-    imports: &Imports,
-    key: &str,
-    nbytes: usize,
-) -> Result<NonNull<u8>> {
-    let functions = Functions::of(device.api)?;
-    let handle = from_key(key)?;
-    imports.import(key, |_| {
-        let _entered = device.enter("import")?;
-        let mut address = null_mut();
-        // SAFETY: a valid output, and a handle of memory that is still there, by the caller's promise.
-        let code = unsafe { (functions.import)(&mut address, handle, IPC_LAZY_PEER_ACCESS) };
-        device
-            .api
-            .check("mcIpcOpenMemHandle", code)
-            .map_err(|error| {
-                device.located(error).with_hint(
-                    "the process that sent the memory has to be another one, be alive, and keep it",
-                )
-            })?;
-        let found = NonNull::new(address.cast::<u8>())
-            .ok_or_else(|| Error::device("import", "the runtime gave the address 0"))?;
-        let place = Place::Device(device.index);
-        device.allocations.note(found, nbytes, place, address);
-        Ok(found)
-    })
-}
-
-/// Closes the memory at this address, if that was its last use.
-pub(super) fn close(device: &Device, imports: &Imports, address: NonNull<u8>) -> Result<()> {
-    imports.close(
-        address,
-        || wait(device),
-        |key| close_now(device, key, address),
-    )
-}
-
-/// Closes what is left, at the end of the process.
-pub(super) fn close_all(devices: &[Arc<Device>], imports: &Imports) {
-    for (key, address) in imports.end() {
-        let found = devices[0].allocations.find(address.as_ptr());
-        let device = found.and_then(|found| devices.get(found.place.device()?));
-        let closed = device.map(|device| {
-            wait(device)?;
-            close_now(device, &key, address)
-        });
-        if let Some(Err(error)) = closed {
-            tracing::debug!(%error, "imported memory was not closed");
-        }
+impl DriverSharing for Device {
+    fn can_share(&self) -> Result<()> {
+        let functions = lacking!(
+            self.api,
+            mcIpcGetMemHandle,
+            mcIpcOpenMemHandle,
+            mcIpcCloseMemHandle
+        );
+        functions.map_or(Ok(()), |names| {
+            let message = format!("{SONAME} has no {names}");
+            Err(Error::unsupported("sharing", message).with_hint("send a copy"))
+        })
     }
-}
 
-/// Waits for the device, on which queued work may use the memory.
-fn wait(device: &Device) -> Result<()> {
-    let _entered = device.enter("close")?;
-    // SAFETY: the device is current.
-    unsafe { call!(device.api, mcDeviceSynchronize()) }.map_err(|error| device.located(error))
-}
+    fn allocations(&self) -> &Allocations {
+        &self.allocations
+    }
 
-fn close_now(device: &Device, _key: &CStr, address: NonNull<u8>) -> Result<()> {
-    let functions = Functions::of(device.api)?;
-    let _entered = device.enter("close")?;
-    let base = device.allocations.forget(address);
-    // SAFETY: memory that was imported, and that nobody uses.
-    let code = unsafe { (functions.close)(base) };
-    device
-        .api
-        .check("mcIpcCloseMemHandle", code)
-        .map_err(|error| device.located(error))
+    fn export_key(&self, allocation: &Allocation) -> Result<String> {
+        let mut handle = IpcHandle([0; IpcHandle::BYTES]);
+        let base = allocation.base as *mut c_void;
+        // SAFETY: a valid output, and the beginning of a live allocation.
+        unsafe { call_newer!(self.api, mcIpcGetMemHandle(&mut handle, base)) }?;
+        Ok(to_key(&handle))
+    }
+
+    fn import_key(&self, key: &CStr) -> Result<*mut c_void> {
+        let handle = from_key(&key.to_string_lossy())?;
+        let (api, mut address) = (self.api, null_mut());
+        // SAFETY: a valid output, and a handle of memory that is still there, by the promise of whoever imports.
+        unsafe {
+            call_newer!(
+                api,
+                mcIpcOpenMemHandle(&mut address, handle, IPC_LAZY_PEER_ACCESS)
+            )
+        }
+        .map_err(|error| {
+            self.located(error).with_hint(
+                "the process that sent the memory has to be another one, be alive, and keep it",
+            )
+        })?;
+        Ok(address)
+    }
+
+    fn settle_imports(&self) -> Result<()> {
+        let _entered = self.enter("close")?;
+        self.wait_for_all().map_err(|error| self.located(error))
+    }
+
+    fn close_key(&self, _key: &CStr, base: *mut c_void) -> Result<()> {
+        // SAFETY: memory that was imported, and that nobody uses.
+        unsafe { call_newer!(self.api, mcIpcCloseMemHandle(base)) }
+    }
 }
 
 #[cfg(test)]

@@ -5,12 +5,12 @@ use std::ptr::null_mut;
 
 use flagos_core::error::{Error, Result};
 use flagos_core::runtime::{Capture, HostFn, Place};
-use flagos_vendor_kit::call;
 use flagos_vendor_kit::driver::{DriverDevice as _, DriverEvent, DriverStream, DriverStreams};
+use flagos_vendor_kit::{call, call_newer};
 
 use super::api::{Api, Handle, NOT_READY, STREAM_NON_BLOCKING, SUCCESS, kind};
 use super::device::Device;
-use super::error::{failed, newer};
+use super::error::failed;
 use super::peer;
 
 /// `mcStreamCaptureStatus`: the stream is not captured.
@@ -26,7 +26,7 @@ fn within_range(api: &Api, priority: i32) -> Result<i32> {
     let (mut least, mut greatest) = (0, 0);
     // SAFETY: valid outputs.
     unsafe {
-        newer!(
+        call_newer!(
             api,
             mcDeviceGetStreamPriorityRange(&mut least, &mut greatest)
         )
@@ -83,7 +83,7 @@ impl DriverStreams for Device {
         }
         let mut owner = -1;
         // SAFETY: a valid output, and a live stream.
-        unsafe { newer!(self.api, mcStreamGetDevice(stream.handle(), &mut owner)) }
+        unsafe { call_newer!(self.api, mcStreamGetDevice(stream.handle(), &mut owner)) }
             .map_err(|error| self.located(error))?;
         if owner == self.raw() {
             return Ok(());
@@ -170,7 +170,7 @@ impl DriverStreams for Device {
         let _entered = self.enter("capture")?;
         let mut status = CAPTURE_NONE;
         // SAFETY: a live stream, and a valid output.
-        unsafe { newer!(self.api, mcStreamIsCapturing(stream.handle(), &mut status)) }
+        unsafe { call_newer!(self.api, mcStreamIsCapturing(stream.handle(), &mut status)) }
             .map_err(|error| self.located(error))?;
         Ok((status != CAPTURE_NONE).then_some(Capture {
             id: (stream.handle() as u64).max(1),

@@ -1,26 +1,24 @@
 //! The vendor: its devices, and the calls that concern one of them.
 
 use std::ffi::c_void;
-use std::ptr::NonNull;
 use std::sync::Arc;
 
 use flagos_core::error::{Error, Result};
 use flagos_core::runtime::launch::{Launcher, Module};
-use flagos_core::runtime::{Event, Exported, Sharing, Stream, Vendor, sync};
+use flagos_core::runtime::{Event, Sharing, Stream, Vendor, sync};
 use flagos_vendor_kit::allocations::Allocations;
 use flagos_vendor_kit::devices_answer;
-use flagos_vendor_kit::driver::{Devices, DriverStream};
-use flagos_vendor_kit::imports::Imports;
+use flagos_vendor_kit::driver::{Devices, DriverStream, Shared};
 
 use super::device::Device;
 use super::kernel::{LAUNCHER, MetaxModule};
-use super::{description, driver, shared, visible};
+use super::{description, driver, visible};
 
 /// The MetaX vendor.
 pub(super) struct MetaxVendor {
     pub(super) devices: Devices<Device>,
     default_streams: Box<[Arc<DriverStream<Device>>]>,
-    imports: Imports,
+    shared: Shared<Device>,
     pending: &'static sync::AtomicU64,
 }
 
@@ -44,8 +42,8 @@ impl MetaxVendor {
                 .iter()
                 .map(|device| Arc::new(DriverStream::default(device)))
                 .collect(),
+            shared: Shared::new(&devices),
             devices,
-            imports: Imports::default(),
             pending,
         })
     }
@@ -109,34 +107,6 @@ impl Vendor for MetaxVendor {
     }
 
     fn sharing(&self) -> Result<&dyn Sharing> {
-        shared::Functions::of(self.devices.device(0)?.api)?;
-        Ok(self)
-    }
-}
-
-impl Sharing for MetaxVendor {
-    fn export(&self, device: usize, address: NonNull<u8>) -> Result<Exported> {
-        shared::export(self.devices.device(device)?, &self.imports, address)
-    }
-
-    unsafe fn import(&self, device: usize, key: &str, nbytes: usize) -> Result<NonNull<u8>> {
-        // SAFETY: the caller's promise.
-        unsafe { shared::import(self.devices.device(device)?, &self.imports, key, nbytes) }
-    }
-
-    unsafe fn close(&self, device: usize, address: NonNull<u8>) {
-        let closed = self
-            .devices
-            .device(device)
-            .and_then(|device| shared::close(device, &self.imports, address));
-        if let Err(error) = closed {
-            tracing::error!(device, %error, "imported memory was not closed");
-        }
-    }
-
-    fn close_all(&self) {
-        if !driver::PROCESS.is_forked() {
-            shared::close_all(&self.devices, &self.imports);
-        }
+        self.shared.capability()
     }
 }

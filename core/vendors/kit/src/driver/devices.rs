@@ -33,6 +33,12 @@ pub trait DriverMemory: DriverDevice {
 /// The devices of a vendor, by their numbers.
 pub struct Devices<D>(Box<[Arc<D>]>);
 
+impl<D> Clone for Devices<D> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
 impl<D> Deref for Devices<D> {
     type Target = [Arc<D>];
 

@@ -2,8 +2,8 @@
 //!
 //! A vendor's device says by [`DriverDevice`] how it becomes current and what is given back to the driver. By
 //! [`DriverMemory`], [`DriverEvents`] and [`DriverStreams`] it says which functions of the driver allocate, record and
-//! queue; [`Devices`], [`DriverEvent`] and [`DriverStream`] are made of these. The device is current wherever a function of
-//! the last three is called, unless it says otherwise.
+//! queue; [`Devices`], [`DriverEvent`] and [`DriverStream`] are made of these. The device is current wherever one of these
+//! functions is called, unless it says otherwise. By [`DriverSharing`] it may have [`Shared`] memory, too.
 
 mod call;
 mod device;
@@ -11,6 +11,7 @@ mod devices;
 mod event;
 mod peers;
 mod process;
+mod sharing;
 mod stream;
 
 pub use device::{Discarded, DriverDevice, Entered, Handle};
@@ -18,4 +19,5 @@ pub use devices::{Devices, DriverMemory};
 pub use event::{DriverEvent, DriverEvents};
 pub use peers::Peers;
 pub use process::Process;
+pub use sharing::{DriverSharing, Shared};
 pub use stream::{DriverStream, DriverStreams};
