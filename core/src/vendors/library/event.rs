@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 use crate::runtime::Event;
 
+use super::call::{call, give_back};
 use super::instance::Instance;
 use super::types::*;
 
@@ -32,10 +33,10 @@ impl LibraryEvent {
         let mut handle = std::ptr::null_mut();
         // SAFETY: a device of the instance and a valid output.
         unsafe {
-            instance.call("event_create", |table| {
-                let create = table.event_create?;
-                Some(create(instance.context, index, flags, &mut handle))
-            })
+            call!(
+                instance,
+                event_create(instance.context, index, flags, &mut handle)
+            )
         }?;
         let library = instance.library;
         (instance.events).note(library, "event_create", "event", handle)?;
@@ -62,21 +63,13 @@ impl Event for LibraryEvent {
     fn query(&self) -> Result<bool> {
         let mut done = 0;
         // SAFETY: a live event and a valid output.
-        unsafe {
-            self.instance.call("event_query", |table| {
-                table.event_query.map(|query| query(self.handle, &mut done))
-            })
-        }?;
+        unsafe { call!(self.instance, event_query(self.handle, &mut done)) }?;
         Ok(done != 0)
     }
 
     fn sync(&self) -> Result<()> {
         // SAFETY: a live event.
-        unsafe {
-            self.instance.call("event_sync", |table| {
-                table.event_sync.map(|sync| sync(self.handle))
-            })
-        }
+        unsafe { call!(self.instance, event_sync(self.handle)) }
     }
 
     fn elapsed_ms(&self, end: &dyn Event) -> Result<f64> {
@@ -84,10 +77,10 @@ impl Event for LibraryEvent {
         let mut milliseconds = 0.0;
         // SAFETY: live events of one instance, and a valid output.
         unsafe {
-            self.instance.call("event_elapsed", |table| {
-                let elapsed = table.event_elapsed?;
-                Some(elapsed(self.handle, end.handle, &mut milliseconds))
-            })
+            call!(
+                self.instance,
+                event_elapsed(self.handle, end.handle, &mut milliseconds)
+            )
         }?;
         Ok(milliseconds)
     }
@@ -102,9 +95,7 @@ impl Drop for LibraryEvent {
         self.instance.events.forget(self.handle);
         // SAFETY: a live event, which has no other user.
         unsafe {
-            self.instance.give_back("event_destroy", |table| {
-                table.event_destroy.map(|destroy| destroy(self.handle))
-            });
+            give_back!(self.instance, event_destroy(self.handle));
         }
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 use crate::runtime::Graph;
 
+use super::call::give_back;
 use super::instance::Instance;
 use super::types::FlagosVendorGraph;
 
@@ -52,9 +53,7 @@ impl Drop for LibraryGraph {
     fn drop(&mut self) {
         // SAFETY: a live graph, which has no other user.
         unsafe {
-            self.instance.give_back("graph_destroy", |table| {
-                table.graph_destroy.map(|destroy| destroy(self.handle))
-            });
+            give_back!(self.instance, graph_destroy(self.handle));
         }
     }
 }

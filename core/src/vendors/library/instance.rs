@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::error::{Error, Result};
 use crate::runtime::sync::AtomicU64;
 
+use super::call::call;
 use super::given::{Handles, Memory};
 use super::loaded::Library;
 use super::types::*;
@@ -43,11 +44,7 @@ impl Instance {
         };
         let mut context = std::ptr::null_mut();
         // SAFETY: valid options and a valid output.
-        unsafe {
-            library.call("open", |table| {
-                table.open.map(|open| open(&options, &mut context))
-            })
-        }?;
+        unsafe { call!(library, open(&options, &mut context)) }?;
         if context.is_null() {
             return Err(library.broken("open", "no instance"));
         }
@@ -63,13 +60,7 @@ impl Instance {
         };
         let mut count = 0;
         // SAFETY: a live instance and a valid output.
-        unsafe {
-            instance.call("device_count", |table| {
-                table
-                    .device_count
-                    .map(|device_count| device_count(context, &mut count))
-            })
-        }?;
+        unsafe { call!(instance, device_count(context, &mut count)) }?;
         instance.devices = library.count("device_count", count)?;
         // Where the vendor was chosen, by this number, its probe has succeeded.
         let probed = library.probe().unwrap_or(instance.devices);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 use crate::runtime::launch::{Kernel, MAX_PARAMETERS, Module, ParameterType, Shape, TensorMap};
 
+use super::call::{call, give_back};
 use super::instance::Instance;
 use super::types::*;
 
@@ -35,10 +36,10 @@ impl LibraryModule {
         let (start, nbytes) = (image.as_ptr().cast(), image.len());
         // SAFETY: a device of the instance, an image of this size, and a valid output.
         unsafe {
-            instance.call("module_load", |table| {
-                let load = table.module_load?;
-                Some(load(instance.context, index, start, nbytes, &mut handle))
-            })
+            call!(
+                instance,
+                module_load(instance.context, index, start, nbytes, &mut handle)
+            )
         }
         .map_err(|error| error.with_context("bytes", nbytes))?;
         if handle.is_null() {
@@ -60,10 +61,10 @@ impl Module for LibraryModule {
         let mut kernel = std::ptr::null_mut();
         // SAFETY: a live module, a name, and a valid output; the kernel keeps the module loaded.
         let made = with_options(shape, parameters, |options| unsafe {
-            instance.call("kernel_create", |table| {
-                let create = table.kernel_create?;
-                Some(create(*handle, name.as_ptr(), options, &mut kernel))
-            })
+            call!(
+                instance,
+                kernel_create(*handle, name.as_ptr(), options, &mut kernel)
+            )
         });
         made?;
         let module = Some(Arc::clone(&self.0));
@@ -75,9 +76,7 @@ impl Drop for Loaded {
     fn drop(&mut self) {
         // SAFETY: a live module, which has no other user.
         unsafe {
-            self.instance.give_back("module_unload", |table| {
-                table.module_unload.map(|unload| unload(self.handle))
-            });
+            give_back!(self.instance, module_unload(self.handle));
         }
     }
 }
@@ -141,10 +140,10 @@ impl Kernel for LibraryKernel {
         let stream = stream as usize as *mut c_void;
         // SAFETY: a live kernel, as many words as it has parameters, and the caller's promise.
         unsafe {
-            self.instance.call("kernel_launch", |table| {
-                let launch = table.kernel_launch?;
-                Some(launch(self.handle, stream, grid.as_ptr(), words.as_ptr()))
-            })
+            call!(
+                self.instance,
+                kernel_launch(self.handle, stream, grid.as_ptr(), words.as_ptr())
+            )
         }
     }
 }
@@ -153,9 +152,7 @@ impl Drop for LibraryKernel {
     fn drop(&mut self) {
         // SAFETY: a live kernel, which has no other user.
         unsafe {
-            self.instance.give_back("kernel_destroy", |table| {
-                table.kernel_destroy.map(|destroy| destroy(self.handle))
-            });
+            give_back!(self.instance, kernel_destroy(self.handle));
         }
     }
 }
@@ -180,10 +177,10 @@ pub(super) unsafe fn external(
     let mut kernel = std::ptr::null_mut();
     // SAFETY: the caller's promise, and a valid output.
     let made = with_options(shape, parameters, |options| unsafe {
-        instance.call("kernel_external", |table| {
-            let external = table.kernel_external?;
-            Some(external(instance.context, function, options, &mut kernel))
-        })
+        call!(
+            instance,
+            kernel_external(instance.context, function, options, &mut kernel)
+        )
     });
     made?;
     LibraryKernel::adopt(instance, "kernel_external", kernel, parameters.len(), None)

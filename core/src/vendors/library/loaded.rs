@@ -8,6 +8,7 @@ use libloading::os::unix::{Library as Dynamic, RTLD_LOCAL, RTLD_NOW};
 use crate::descriptions::{Description, Serving};
 use crate::error::{Error, Result};
 
+use super::call::call;
 use super::host::HOST;
 use super::kernels::{FlagosKernel, FlagosKernelsEntry, Kernels};
 use super::step::Step;
@@ -269,7 +270,7 @@ impl Library {
     pub fn probe(&self) -> Result<usize> {
         let mut count = 0;
         // SAFETY: a valid output.
-        unsafe { self.call("probe", |table| table.probe.map(|probe| probe(&mut count))) }?;
+        unsafe { call!(self, probe(&mut count)) }?;
         self.count("probe", count)
     }
 

@@ -6,6 +6,7 @@
 //! it; the crate `flagos-vendor-kit` makes such a table of a vendor of Rust. Rules of the interface: every struct begins with its size, and
 //! nobody reads or writes beyond the other's.
 
+mod call;
 mod description;
 mod elf;
 mod event;

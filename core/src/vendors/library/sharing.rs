@@ -6,6 +6,7 @@ use std::ptr::NonNull;
 use crate::error::{Error, Result};
 use crate::runtime::{Exported, Sharing};
 
+use super::call::give_back;
 use super::instance::Instance;
 use super::text;
 use super::types::FlagosVendorExported;
@@ -80,10 +81,10 @@ impl Sharing for Instance {
         self.memory.forget_import(address.as_ptr() as usize);
         // SAFETY: the caller's promise.
         unsafe {
-            self.give_back("memory_close", |table| {
-                let close = table.memory_close?;
-                Some(close(self.context, index, address.as_ptr().cast()))
-            });
+            give_back!(
+                self,
+                memory_close(self.context, index, address.as_ptr().cast())
+            );
         }
     }
 

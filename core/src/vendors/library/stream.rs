@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 use crate::runtime::{Capture, CaptureMode, Event, Graph, HostFn, LibraryHandle, Stream};
 
+use super::call::{call, give_back};
 use super::event::LibraryEvent;
 use super::graph::LibraryGraph;
 use super::instance::Instance;
@@ -143,13 +144,7 @@ impl Stream for LibraryStream {
     fn query(&self) -> Result<bool> {
         let mut idle = 0;
         // SAFETY: a live stream and a valid output.
-        unsafe {
-            self.instance.call("stream_query", |table| {
-                table
-                    .stream_query
-                    .map(|query| query(self.handle, &mut idle))
-            })
-        }?;
+        unsafe { call!(self.instance, stream_query(self.handle, &mut idle)) }?;
         Ok(idle != 0)
     }
 
@@ -163,11 +158,7 @@ impl Stream for LibraryStream {
 
     fn sync(&self) -> Result<()> {
         // SAFETY: a live stream.
-        unsafe {
-            self.instance.call("stream_sync", |table| {
-                table.stream_sync.map(|sync| sync(self.handle))
-            })
-        }
+        unsafe { call!(self.instance, stream_sync(self.handle)) }
     }
 
     unsafe fn copy(&self, dst: *mut u8, src: *const u8, nbytes: usize) -> Result<()> {
@@ -177,10 +168,10 @@ impl Stream for LibraryStream {
         let kind = self.instance.copy_kind(self.device, dst, src);
         // SAFETY: a live stream, and the caller's promise.
         unsafe {
-            self.instance.call("stream_copy", |table| {
-                let copy = table.stream_copy?;
-                Some(copy(self.handle, dst.cast(), src.cast(), nbytes, kind))
-            })
+            call!(
+                self.instance,
+                stream_copy(self.handle, dst.cast(), src.cast(), nbytes, kind)
+            )
         }
         .map_err(|error| error.with_context("bytes", nbytes))
     }
@@ -188,10 +179,10 @@ impl Stream for LibraryStream {
     unsafe fn launch(&self, function: HostFn, context: *mut c_void) -> Result<()> {
         // SAFETY: a live stream, and the caller's promise.
         unsafe {
-            self.instance.call("stream_host_function", |table| {
-                let launch = table.stream_host_function?;
-                Some(launch(self.handle, Some(function), context))
-            })
+            call!(
+                self.instance,
+                stream_host_function(self.handle, Some(function), context)
+            )
         }
     }
 
@@ -206,34 +197,18 @@ impl Stream for LibraryStream {
                 .with_hint("make the event for the stream's device"));
         }
         // SAFETY: a live event and a live stream of one device.
-        unsafe {
-            self.instance.call("event_record", |table| {
-                table
-                    .event_record
-                    .map(|record| record(event.handle, self.handle))
-            })
-        }
+        unsafe { call!(self.instance, event_record(event.handle, self.handle)) }
     }
 
     fn wait(&self, event: &dyn Event) -> Result<()> {
         let event = LibraryEvent::of(event, &self.instance)?;
         // SAFETY: a live event and a live stream of one instance.
-        unsafe {
-            self.instance.call("event_wait", |table| {
-                table.event_wait.map(|wait| wait(event.handle, self.handle))
-            })
-        }
+        unsafe { call!(self.instance, event_wait(event.handle, self.handle)) }
     }
 
     fn begin_capture(&self, mode: CaptureMode) -> Result<()> {
         // SAFETY: a live stream.
-        unsafe {
-            self.instance.call("capture_begin", |table| {
-                table
-                    .capture_begin
-                    .map(|begin| begin(self.handle, mode as i32))
-            })
-        }
+        unsafe { call!(self.instance, capture_begin(self.handle, mode as i32)) }
     }
 
     fn capture(&self) -> Result<Option<Capture>> {
@@ -256,24 +231,14 @@ impl Stream for LibraryStream {
     fn end_capture(&self) -> Result<Arc<dyn Graph>> {
         let mut graph = std::ptr::null_mut();
         // SAFETY: a live stream and a valid output.
-        unsafe {
-            self.instance.call("capture_end", |table| {
-                table.capture_end.map(|end| end(self.handle, &mut graph))
-            })
-        }?;
+        unsafe { call!(self.instance, capture_end(self.handle, &mut graph)) }?;
         Ok(Arc::new(LibraryGraph::adopt(&self.instance, graph)?))
     }
 
     unsafe fn replay(&self, graph: &dyn Graph) -> Result<()> {
         let graph = LibraryGraph::of(graph, &self.instance)?;
         // SAFETY: a live graph, a live stream, and the caller's promise.
-        unsafe {
-            self.instance.call("graph_launch", |table| {
-                table
-                    .graph_launch
-                    .map(|launch| launch(graph.handle, self.handle))
-            })
-        }
+        unsafe { call!(self.instance, graph_launch(graph.handle, self.handle)) }
     }
 
     fn library_handle(&self) -> Option<LibraryHandle> {
@@ -304,9 +269,7 @@ impl Drop for LibraryStream {
         if self.origin != Origin::Default {
             // SAFETY: a live stream, which has no other user.
             unsafe {
-                self.instance.give_back("stream_destroy", |table| {
-                    table.stream_destroy.map(|destroy| destroy(self.handle))
-                });
+                give_back!(self.instance, stream_destroy(self.handle));
             }
         }
     }

@@ -11,6 +11,7 @@ use crate::runtime::{
     ALIGNMENT, DeviceProperties, Event, MemoryInfo, Place, Sharing, Stream, Vendor,
 };
 
+use super::call::{call, give_back};
 use super::event::LibraryEvent;
 use super::instance::Instance;
 use super::launch::{self, LibraryModule};
@@ -93,12 +94,7 @@ impl Vendor for LibraryVendor {
             reserved_word: 0,
         };
         // SAFETY: a device of the instance and a valid output.
-        unsafe {
-            self.0.call("device_properties", |table| {
-                let properties = table.device_properties?;
-                Some(properties(self.0.context, index, &mut answer))
-            })
-        }?;
+        unsafe { call!(self.0, device_properties(self.0.context, index, &mut answer)) }?;
         // The library may have filled the whole array.
         answer.name[255] = 0;
         // SAFETY: the array ends with a NUL.
@@ -120,12 +116,7 @@ impl Vendor for LibraryVendor {
             total: 0,
         };
         // SAFETY: a device of the instance and a valid output.
-        unsafe {
-            self.0.call("device_memory", |table| {
-                let memory = table.device_memory?;
-                Some(memory(self.0.context, index, &mut answer))
-            })
-        }?;
+        unsafe { call!(self.0, device_memory(self.0.context, index, &mut answer)) }?;
         Ok(MemoryInfo {
             free: answer.free,
             total: answer.total,
@@ -140,10 +131,10 @@ impl Vendor for LibraryVendor {
         let mut reaches = 0;
         // SAFETY: devices of the instance and a valid output.
         unsafe {
-            self.0.call("device_reaches", |table| {
-                let ask = table.device_reaches?;
-                Some(ask(self.0.context, device, peer, &mut reaches))
-            })
+            call!(
+                self.0,
+                device_reaches(self.0.context, device, peer, &mut reaches)
+            )
         }?;
         Ok(reaches != 0)
     }
@@ -161,10 +152,10 @@ impl Vendor for LibraryVendor {
         let mut address = std::ptr::null_mut();
         // SAFETY: a device of the instance and a valid output.
         unsafe {
-            self.0.call("memory_alloc", |table| {
-                let alloc = table.memory_alloc?;
-                Some(alloc(self.0.context, index, nbytes, &mut address))
-            })
+            call!(
+                self.0,
+                memory_alloc(self.0.context, index, nbytes, &mut address)
+            )
         }
         .map_err(|error| {
             error
@@ -184,23 +175,18 @@ impl Vendor for LibraryVendor {
         self.0.memory.forget(address.as_ptr() as usize);
         // SAFETY: the caller's promise.
         unsafe {
-            self.0.give_back("memory_free", |table| {
-                let free = table.memory_free?;
-                Some(free(self.0.context, index, address.as_ptr().cast(), nbytes))
-            });
+            give_back!(
+                self.0,
+                memory_free(self.0.context, index, address.as_ptr().cast(), nbytes)
+            );
         }
     }
 
     fn pinned_alloc(&self, nbytes: usize) -> Result<NonNull<u8>> {
         let mut address = std::ptr::null_mut();
         // SAFETY: a valid output.
-        unsafe {
-            self.0.call("pinned_alloc", |table| {
-                let alloc = table.pinned_alloc?;
-                Some(alloc(self.0.context, nbytes, &mut address))
-            })
-        }
-        .map_err(|error| error.with_context("bytes", nbytes))?;
+        unsafe { call!(self.0, pinned_alloc(self.0.context, nbytes, &mut address)) }
+            .map_err(|error| error.with_context("bytes", nbytes))?;
         // SAFETY: just allocated, unused.
         let free = |address| unsafe { self.pinned_free(address, nbytes) };
         self.address("pinned_alloc", Place::Pinned, address, nbytes, free)
@@ -210,10 +196,10 @@ impl Vendor for LibraryVendor {
         self.0.memory.forget(address.as_ptr() as usize);
         // SAFETY: the caller's promise.
         unsafe {
-            self.0.give_back("pinned_free", |table| {
-                let free = table.pinned_free?;
-                Some(free(self.0.context, address.as_ptr().cast(), nbytes))
-            });
+            give_back!(
+                self.0,
+                pinned_free(self.0.context, address.as_ptr().cast(), nbytes)
+            );
         }
     }
 
@@ -242,23 +228,13 @@ impl Vendor for LibraryVendor {
     fn device_sync(&self, device: usize) -> Result<()> {
         let index = self.0.device(device)?;
         // SAFETY: a device of the instance.
-        unsafe {
-            self.0.call("device_sync", |table| {
-                table.device_sync.map(|sync| sync(self.0.context, index))
-            })
-        }
+        unsafe { call!(self.0, device_sync(self.0.context, index)) }
     }
 
     fn quiesce(&self, device: usize) -> Result<()> {
         let index = self.0.device(device)?;
         // SAFETY: a device of the instance.
-        unsafe {
-            self.0.call("device_quiesce", |table| {
-                table
-                    .device_quiesce
-                    .map(|quiesce| quiesce(self.0.context, index))
-            })
-        }
+        unsafe { call!(self.0, device_quiesce(self.0.context, index)) }
     }
 
     fn in_stream_work(&self) -> bool {
@@ -316,10 +292,10 @@ impl Launcher for LibraryVendor {
         let address = address as usize as *mut c_void;
         // SAFETY: a live instance and a valid output; any address may be asked about.
         unsafe {
-            self.0.call("memory_device_address", |table| {
-                let ask = table.memory_device_address?;
-                Some(ask(self.0.context, address, &mut found))
-            })
+            call!(
+                self.0,
+                memory_device_address(self.0.context, address, &mut found)
+            )
         }?;
         Ok((!found.is_null()).then_some(found as u64))
     }
