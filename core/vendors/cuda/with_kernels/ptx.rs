@@ -121,6 +121,32 @@ fn write(text: &mut String, kernel: &Elementwise) -> std::fmt::Result {
     @%p bra END;
 ",
     );
+    write_addresses(text, &tensors)?;
+    for (index, tensor) in tensors.iter().enumerate().skip(1) {
+        let operand = &tensor["in".len()..];
+        writeln!(text, "    ld.global.f32 %x{operand}, [%a{index}];")?;
+    }
+    for i in numbers {
+        writeln!(
+            text,
+            "    ld.param.u32 %r, [number{i}];\n    mov.b32 %x{i}, %r;"
+        )?;
+    }
+    if kernel.alpha {
+        writeln!(
+            text,
+            "    ld.param.u32 %r, [factor];\n    mov.b32 %alpha, %r;"
+        )?;
+    }
+    writeln!(
+        text,
+        "    {}\n    st.global.f32 [%a0], %f;\nEND:\n    ret;\n}}",
+        kernel.body
+    )
+}
+
+/// The address of this thread's element of every tensor, in `%a0`, `%a1`, ...
+fn write_addresses(text: &mut String, tensors: &[String]) -> std::fmt::Result {
     for index in 0..tensors.len() {
         writeln!(text, "    mov.u64 %a{index}, 0;")?;
     }
@@ -143,27 +169,7 @@ fn write(text: &mut String, kernel: &Elementwise) -> std::fmt::Result {
             "    cvta.to.global.u64 %t, %t;\n    add.u64 %a{index}, %t, %a{index};"
         )?;
     }
-    for (index, tensor) in tensors.iter().enumerate().skip(1) {
-        let operand = &tensor["in".len()..];
-        writeln!(text, "    ld.global.f32 %x{operand}, [%a{index}];")?;
-    }
-    for i in numbers {
-        writeln!(
-            text,
-            "    ld.param.u32 %r, [number{i}];\n    mov.b32 %x{i}, %r;"
-        )?;
-    }
-    if kernel.alpha {
-        writeln!(
-            text,
-            "    ld.param.u32 %r, [factor];\n    mov.b32 %alpha, %r;"
-        )?;
-    }
-    writeln!(
-        text,
-        "    {}\n    st.global.f32 [%a0], %f;\nEND:\n    ret;\n}}",
-        kernel.body
-    )
+    Ok(())
 }
 
 /// One thread sums up the products of a row and a column, in order.

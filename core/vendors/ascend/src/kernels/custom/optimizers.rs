@@ -47,6 +47,21 @@ fn overflowed(call: &Call<'_>, place: usize) -> Result<bool> {
     }
 }
 
+/// A temporary of the gradient and `factor` times the weight.
+fn decayed(call: &Call<'_>, gradient: View, weight: View, factor: f64) -> Result<View> {
+    let sum = call.temporary(gradient.dtype, &gradient.sizes)?;
+    call.run(
+        "aclnnAdd",
+        &[
+            Arg::Tensor(gradient),
+            Arg::Tensor(weight),
+            Arg::Scalar(Number::Real(factor)),
+            Arg::Tensor(sum),
+        ],
+    )?;
+    Ok(sum)
+}
+
 /// `_fused_adamw_(self, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, state_steps, lr, beta1, beta2, weight_decay, eps,
 /// amsgrad, maximize, grad_scale, found_inf)`: the steps are counted already. `decoupled`: the weights decay by
 /// themselves, not through the gradient.
@@ -55,34 +70,28 @@ fn adam(call: &Call<'_>, decoupled: bool) -> Result<()> {
         [0, 1, 2, 3, 4, 5].map(|place| call.tensors(place));
     let (weights, gradients, averages, squares) = (weights?, gradients?, averages?, squares?);
     let (greatest, steps) = (greatest?, steps?);
-    let rate = rate_of(call, 6)?;
     let real = |place: usize| call.real(place).map(|number| number.unwrap_or(0.0));
-    let (beta1, beta2, decay, epsilon) = (real(7)?, real(8)?, real(9)?, real(10)?);
-    let (amsgrad, maximize) = (call.flag(11)?, call.flag(12)?);
+    let adam = Adam {
+        rate: rate_of(call, 6)?,
+        betas: [real(7)?, real(8)?],
+        decay: real(9)?,
+        epsilon: real(10)?,
+        amsgrad: call.flag(11)?,
+        maximize: call.flag(12)?,
+        decoupled,
+    };
     if overflowed(call, 14)? {
         return Ok(());
     }
     let scale = call.optional(13)?;
     // All is looked at before anything is written.
-    let lists = [&weights, &gradients, &averages, &squares];
-    for (row, weight) in weights.iter().enumerate() {
-        let first = weight.map(|weight| weight.dtype);
-        let alike = lists
-            .iter()
-            .all(|list| list.get(row).copied().flatten().map(|view| view.dtype) == first);
-        if !alike || !matches!(first, Some(DType::F32 | DType::F16 | DType::Bf16)) {
-            return decline(
-                "Adam of weights, gradients and averages of different types, or of other types than real ones",
-            );
-        }
-    }
-    // CANN takes at least one dimension.
-    let row_of = |list: &[Option<View>], row: usize| match list.get(row).copied().flatten() {
-        Some(view) if view.sizes.is_empty() => view.with(&[1], &[1]).map(Some),
-        view => Ok(view),
-    };
+    check_alike([&weights, &gradients, &averages, &squares])?;
     for row in 0..weights.len() {
-        let row = |list: &[Option<View>]| row_of(list, row);
+        // CANN takes at least one dimension.
+        let row = |list: &[Option<View>]| match list.get(row).copied().flatten() {
+            Some(view) if view.sizes.is_empty() => view.with(&[1], &[1]).map(Some),
+            view => Ok(view),
+        };
         let (Some(weight), Some(gradient), Some(average), Some(square), Some(step)) = (
             row(&weights)?,
             row(&gradients)?,
@@ -104,19 +113,56 @@ fn adam(call: &Call<'_>, decoupled: bool) -> Result<()> {
                 ],
             )?;
         }
+        let greatest = row(&greatest)?;
+        adam.update(call, weight, gradient, [average, square], greatest, step)?;
+    }
+    Ok(())
+}
+
+/// Declines lists of different types, and of others than real ones.
+fn check_alike(lists: [&Vec<Option<View>>; 4]) -> Result<()> {
+    for (row, weight) in lists[0].iter().enumerate() {
+        let first = weight.map(|weight| weight.dtype);
+        let alike = lists
+            .iter()
+            .all(|list| list.get(row).copied().flatten().map(|view| view.dtype) == first);
+        if !alike || !matches!(first, Some(DType::F32 | DType::F16 | DType::Bf16)) {
+            return decline(
+                "Adam of weights, gradients and averages of different types, or of other types than real ones",
+            );
+        }
+    }
+    Ok(())
+}
+
+/// The numbers of a step of Adam.
+struct Adam {
+    rate: f64,
+    betas: [f64; 2],
+    decay: f64,
+    epsilon: f64,
+    amsgrad: bool,
+    maximize: bool,
+    decoupled: bool,
+}
+
+impl Adam {
+    /// Updates a weight, and its averages of gradients and of their squares.
+    fn update(
+        &self,
+        call: &Call<'_>,
+        weight: View,
+        gradient: View,
+        [average, square]: [View; 2],
+        greatest: Option<View>,
+        step: View,
+    ) -> Result<()> {
+        let (maximize, decoupled, decay) = (self.maximize, self.decoupled, self.decay);
         let mut used = gradient;
         if decay != 0.0 && !decoupled {
-            used = call.temporary(gradient.dtype, &gradient.sizes)?;
-            call.run(
-                "aclnnAdd",
-                &[
-                    Arg::Tensor(gradient),
-                    Arg::Tensor(weight),
-                    // What maximizes takes the negative of this gradient.
-                    Arg::Scalar(Number::Real(if maximize { -decay } else { decay })),
-                    Arg::Tensor(used),
-                ],
-            )?;
+            // What maximizes takes the negative of this gradient.
+            let factor = if maximize { -decay } else { decay };
+            used = decayed(call, gradient, weight, factor)?;
         }
         // torch counts this update already, and CANN adds it to the count.
         let step = step.with(&[1], &[1])?;
@@ -135,20 +181,19 @@ fn adam(call: &Call<'_>, decoupled: bool) -> Result<()> {
                 Arg::Tensor(weight),
                 Arg::Tensor(average),
                 Arg::Tensor(square),
-                Arg::from(row(&greatest)?.filter(|_| amsgrad)),
+                Arg::from(greatest.filter(|_| self.amsgrad)),
                 Arg::Tensor(used),
                 Arg::Tensor(before),
-                Arg::Real(rate),
-                Arg::Real(beta1),
-                Arg::Real(beta2),
+                Arg::Real(self.rate),
+                Arg::Real(self.betas[0]),
+                Arg::Real(self.betas[1]),
                 Arg::Real(if decoupled { decay } else { 0.0 }),
-                Arg::Real(epsilon),
-                Arg::flag(amsgrad),
+                Arg::Real(self.epsilon),
+                Arg::flag(self.amsgrad),
                 Arg::flag(maximize),
             ],
-        )?;
+        )
     }
-    Ok(())
 }
 
 /// `_fused_sgd_(self, grads, momentum_buffer_list, weight_decay, momentum, lr, dampening, nesterov, maximize,
@@ -156,10 +201,15 @@ fn adam(call: &Call<'_>, decoupled: bool) -> Result<()> {
 fn sgd(call: &Call<'_>) -> Result<()> {
     let (weights, gradients, buffers) = (call.tensors(0)?, call.tensors(1)?, call.tensors(2)?);
     let real = |place: usize| call.real(place).map(|number| number.unwrap_or(0.0));
-    let (decay, momentum, dampening) = (real(3)?, real(4)?, real(6)?);
-    let rate = rate_of(call, 5)?;
-    let (nesterov, is_first) = (call.flag(7)?, call.flag(9)?);
-    let sign = if call.flag(8)? { -1.0 } else { 1.0 };
+    let sgd = Sgd {
+        decay: real(3)?,
+        momentum: real(4)?,
+        dampening: real(6)?,
+        rate: rate_of(call, 5)?,
+        nesterov: call.flag(7)?,
+        is_first: call.flag(9)?,
+        sign: if call.flag(8)? { -1.0 } else { 1.0 },
+    };
     // All is looked at before anything is written.
     let dtypes = |list: &[Option<View>]| -> Vec<_> {
         list.iter()
@@ -169,7 +219,7 @@ fn sgd(call: &Call<'_>) -> Result<()> {
     let of_weights = dtypes(&weights);
     if of_weights.contains(&None)
         || of_weights != dtypes(&gradients)
-        || (momentum != 0.0 && of_weights != dtypes(&buffers))
+        || (sgd.momentum != 0.0 && of_weights != dtypes(&buffers))
     {
         return decline("SGD of weights, gradients and momenta of different types");
     }
@@ -177,13 +227,6 @@ fn sgd(call: &Call<'_>) -> Result<()> {
         return Ok(());
     }
     let scale = call.optional(10)?;
-    let number = |number: f64| Arg::Scalar(Number::Real(number));
-    let add = |to: View, view: View, factor: f64| {
-        call.run(
-            "aclnnInplaceAdd",
-            &[Arg::Tensor(to), Arg::Tensor(view), number(factor)],
-        )
-    };
     let mut momenta = buffers.into_iter().flatten();
     for (weight, gradient) in weights
         .into_iter()
@@ -201,41 +244,64 @@ fn sgd(call: &Call<'_>) -> Result<()> {
                 &[Arg::Tensor(gradient), Arg::Tensor(scale)],
             )?;
         }
+        sgd.update(call, weight, gradient, buffer)?;
+    }
+    Ok(())
+}
+
+/// The numbers of a step of SGD.
+struct Sgd {
+    decay: f64,
+    momentum: f64,
+    dampening: f64,
+    rate: f64,
+    nesterov: bool,
+    is_first: bool,
+    /// Of the gradient: -1 where the step maximizes.
+    sign: f64,
+}
+
+impl Sgd {
+    /// Updates a weight, and its momentum in `buffer`.
+    fn update(
+        &self,
+        call: &Call<'_>,
+        weight: View,
+        gradient: View,
+        buffer: Option<View>,
+    ) -> Result<()> {
+        let (rate, sign, momentum) = (self.rate, self.sign, self.momentum);
+        let number = |number: f64| Arg::Scalar(Number::Real(number));
+        let add = |to: View, view: View, factor: f64| {
+            call.run(
+                "aclnnInplaceAdd",
+                &[Arg::Tensor(to), Arg::Tensor(view), number(factor)],
+            )
+        };
         // The gradient but for its sign.
         let mut used = gradient;
-        if decay != 0.0 {
-            used = call.temporary(gradient.dtype, &gradient.sizes)?;
-            call.run(
-                "aclnnAdd",
-                &[
-                    Arg::Tensor(gradient),
-                    Arg::Tensor(weight),
-                    number(sign * decay),
-                    Arg::Tensor(used),
-                ],
-            )?;
+        if self.decay != 0.0 {
+            used = decayed(call, gradient, weight, sign * self.decay)?;
         }
         let Some(buffer) = buffer.filter(|_| momentum != 0.0) else {
-            add(weight, used, -rate * sign)?;
-            continue;
+            return add(weight, used, -rate * sign);
         };
-        if is_first {
+        if self.is_first {
             call.run(
                 "aclnnMuls",
                 &[Arg::Tensor(used), number(sign), Arg::Tensor(buffer)],
             )?;
         } else {
             call.run("aclnnInplaceMuls", &[Arg::Tensor(buffer), number(momentum)])?;
-            add(buffer, used, sign * (1.0 - dampening))?;
+            add(buffer, used, sign * (1.0 - self.dampening))?;
         }
-        if nesterov {
+        if self.nesterov {
             add(weight, used, -rate * sign)?;
-            add(weight, buffer, -rate * momentum)?;
+            add(weight, buffer, -rate * momentum)
         } else {
-            add(weight, buffer, -rate)?;
+            add(weight, buffer, -rate)
         }
     }
-    Ok(())
 }
 
 /// `_amp_foreach_non_finite_check_and_unscale_(self, found_inf, inv_scale)`.
