@@ -154,25 +154,8 @@ unsafe fn attempt(
     let device = knobs.device(py).map_err(|_| Reason::Driver)?;
     let mut key = Key::new(device, knobs.memory());
     let mut room = [MaybeUninit::uninit(); ARGUMENTS];
-    let mut own_grid = grid;
-    for ((object, role), value) in arguments.values.iter().zip(&*roles).zip(&mut room) {
-        value.write(match role {
-            Role::Grid => {
-                own_grid = Some(*object);
-                Value::Other
-            }
-            // SAFETY: an immortal object.
-            Role::Warmup if *object != unsafe { py_ffi::Py_False() } => {
-                return Err(Reason::Warmup.into());
-            }
-            Role::Warmup => Value::Other,
-            // SAFETY: alive as long as the call.
-            role => unsafe { key.read(py, *object, *role) }?,
-        });
-    }
-    // SAFETY: the loop has written as many values as there are arguments, because `bind` gives a role to each.
-    let values =
-        unsafe { std::slice::from_raw_parts(room.as_ptr().cast(), arguments.values.len()) };
+    // SAFETY: as above.
+    let (values, grid) = unsafe { read(py, arguments, &roles, grid, &mut key, &mut room) }?;
     let plan = cache.plan(py, binding, key.words());
     let plan = plan.map_err(|missing| match missing {
         Missing::Original => Reason::Kernel.into(),
@@ -188,7 +171,7 @@ unsafe fn attempt(
     })?;
     let plan = plan.get();
     plan.globals_hold()?;
-    let grid = own_grid.ok_or(Reason::Signature)?;
+    let grid = grid.ok_or(Reason::Signature)?;
     // SAFETY: alive as long as the call.
     let grid = unsafe { blocks(py, plan, grid, arguments.values) }?;
     let compiled = plan.compiled.get();
@@ -211,6 +194,40 @@ unsafe fn attempt(
         recorded.map_err(Stop::Raised)?;
     }
     Ok(plan.result.clone_ref(py))
+}
+
+/// The values of the arguments, which become part of the key, and the grid, which may be one of them.
+///
+/// # Safety
+/// The GIL is held; the objects are alive.
+#[inline]
+unsafe fn read<'r>(
+    py: Python<'_>,
+    arguments: &Arguments<'_>,
+    roles: &[Role],
+    mut grid: Option<Object>,
+    key: &mut Key,
+    room: &'r mut [MaybeUninit<Value>; ARGUMENTS],
+) -> Result<(&'r [Value], Option<Object>), Stop> {
+    for ((object, role), value) in arguments.values.iter().zip(roles).zip(&mut *room) {
+        value.write(match role {
+            Role::Grid => {
+                grid = Some(*object);
+                Value::Other
+            }
+            // SAFETY: an immortal object.
+            Role::Warmup if *object != unsafe { py_ffi::Py_False() } => {
+                return Err(Reason::Warmup.into());
+            }
+            Role::Warmup => Value::Other,
+            // SAFETY: alive as long as the call.
+            role => unsafe { key.read(py, *object, *role) }?,
+        });
+    }
+    // SAFETY: the loop has written as many values as there are arguments, because `bind` gives a role to each.
+    let values =
+        unsafe { std::slice::from_raw_parts(room.as_ptr().cast(), arguments.values.len()) };
+    Ok((values, grid))
 }
 
 /// The attributes of the function. Stops where a launch by `function[grid]` would run something else than Triton's own.
