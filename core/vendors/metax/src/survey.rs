@@ -2,6 +2,10 @@
 //!
 //! The only certain way to count devices is to ask the runtime, which, once initialised, is taken to be broken in every
 //! child forked afterwards. So a child is asked, once per process.
+//!
+//! Within the core's own trial of the library that is a child of a child. It stays, because `probe` must initialise nothing
+//! in whatever process calls it: hosts of `flagos_vendor.h` need no trial, and `flagos vendor check` calls it without one. It
+//! costs a fork, and no further start of the runtime, which the core's child does not initialise itself.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
