@@ -94,7 +94,12 @@ impl Vendor for LibraryVendor {
             reserved_word: 0,
         };
         // SAFETY: a device of the instance and a valid output.
-        unsafe { call!(self.0, device_properties(self.0.context, index, &mut answer)) }?;
+        unsafe {
+            call!(
+                self.0,
+                device_properties(self.0.context, index, &mut answer)
+            )
+        }?;
         // The library may have filled the whole array.
         answer.name[255] = 0;
         // SAFETY: the array ends with a NUL.

@@ -71,7 +71,7 @@ impl Export for Ascend {
 
     fn probe() -> Result<usize, String> {
         variables::check(&Self::description().variables, std::env::vars_os())?;
-        kernels::configure(variables::value(variables::EXECUTORS).as_deref())?;
+        kernels::most_executors(variables::value(variables::EXECUTORS).as_deref())?;
         survey::devices(variables::value(visible::VARIABLE).as_deref())
     }
 

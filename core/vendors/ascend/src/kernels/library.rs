@@ -1,14 +1,14 @@
 //! The libraries of operators, as a process uses them.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI64, Ordering};
 
 use flagos_core::error::Result;
 
 use super::super::api::Api;
 use super::super::driver;
 use super::super::stream::AscendStream;
-use super::super::variables::EXECUTORS;
+use super::super::variables::{EXECUTORS, value};
 use super::cache::Cache;
 use super::objects::Base;
 use super::view::decline;
@@ -38,29 +38,26 @@ pub(super) fn library() -> std::result::Result<&'static Library, &'static str> {
         static BASE: OnceLock<Base> = OnceLock::new();
         let runtime = driver::open().map_err(str::to_owned)?;
         let base = Base::open()?;
+        // The core may ask for the kernels before it opens the vendor.
+        let most = most_executors(value(EXECUTORS).as_deref())?;
         Ok(Library {
             base: BASE.get_or_init(|| base),
             runtime,
-            cache: Cache::new(KEPT.load(Ordering::Relaxed)),
+            cache: Cache::new(most),
             levels: [const { AtomicI64::new(UNKNOWN) }; MOST_DEVICES],
         })
     });
     opened.as_ref().map_err(String::as_str)
 }
 
-/// The number of executors that the user wants to be kept.
-static KEPT: AtomicUsize = AtomicUsize::new(MOST_EXECUTORS);
-
-/// Takes [`EXECUTORS`] from the configuration, before the first call. Says what is wrong with it.
-pub(crate) fn configure(given: Option<&str>) -> std::result::Result<(), String> {
-    let most = match given.map(str::trim) {
-        None | Some("") => MOST_EXECUTORS,
+/// The number of executors that the user wants to be kept, from the value of [`EXECUTORS`]. Says what is wrong with it.
+pub(crate) fn most_executors(given: Option<&str>) -> std::result::Result<usize, String> {
+    match given.map(str::trim) {
+        None | Some("") => Ok(MOST_EXECUTORS),
         Some(number) => number.parse().map_err(|_| {
             format!("{EXECUTORS} is `{number}`: a number of executors was expected, such as {MOST_EXECUTORS}, or 0 for none")
-        })?,
-    };
-    KEPT.store(most, Ordering::Relaxed);
-    Ok(())
+        }),
+    }
 }
 
 impl Library {
@@ -107,20 +104,20 @@ mod tests {
 
     #[test]
     fn a_number_of_executors_is_a_number() {
-        for (given, right) in [
-            (None, true),
-            (Some(" 12 "), true),
-            (Some(""), true),
-            (Some("many"), false),
-            (Some("-1"), false),
+        for (given, most) in [
+            (None, Some(4096)),
+            (Some(" 12 "), Some(12)),
+            (Some(""), Some(4096)),
+            (Some("0"), Some(0)),
+            (Some("many"), None),
+            (Some("-1"), None),
         ] {
-            assert_eq!(configure(given).is_ok(), right, "{given:?}");
+            assert_eq!(most_executors(given).ok(), most, "{given:?}");
         }
-        let reason = configure(Some("many")).expect_err("no number");
+        let reason = most_executors(Some("many")).expect_err("no number");
         assert!(
             reason.contains("`many`") && reason.contains("4096"),
             "{reason}"
         );
-        configure(None).expect("the default");
     }
 }

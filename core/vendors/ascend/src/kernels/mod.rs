@@ -27,7 +27,7 @@ use flagos_core::error::{Error, Result};
 use flagos_core::vendors::library::*;
 use flagos_vendor_kit::export::{last_error, status};
 
-pub(super) use self::library::configure;
+pub(super) use self::library::most_executors;
 
 use self::call::Call;
 use self::custom::Custom;
