@@ -29,7 +29,7 @@ impl Lowered {
     }
 }
 
-/// What a rank knows of another one without asking it.
+/// The facts that a rank has about another one without a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Other {
     /// The number of the rank.

@@ -248,9 +248,9 @@ fn lead(
     }
 }
 
-/// What rank 0 hears of the others in a round.
+/// The messages of the other ranks that rank 0 reads in a round.
 struct Heard {
-    /// Of each rank; empty for one that has not come.
+    /// One message per rank; empty for a rank that has not come.
     greetings: Vec<String>,
     /// The first rank that has not come, and the error.
     absent: Option<(usize, Error)>,

@@ -27,7 +27,7 @@ fn comm_capsule(py: Python<'_>) -> PyResult<Py<PyAny>> {
     }
 }
 
-/// Of every engine `(name, usable, details)`; the details are the library and its version, or why it is unusable.
+/// `(name, usable, details)` for every engine; the details are the library and its version, or why it is unusable.
 #[pyfunction]
 #[pyo3(signature = (library = None))]
 fn comm_engines(

@@ -64,7 +64,7 @@ fn take(target: &str, tell: &mut dyn FnMut(&str, String)) -> Result<()> {
     Ok(())
 }
 
-/// What is checked.
+/// The subject of a check.
 enum Target<'t> {
     /// A library, or a manifest.
     File(&'t Path),
@@ -73,7 +73,7 @@ enum Target<'t> {
 }
 
 impl<'t> Target<'t> {
-    /// A file is told by the slash in its path.
+    /// The slash in its path identifies a file.
     fn of(target: &'t str) -> Self {
         if target.contains('/') {
             Self::File(Path::new(target))
@@ -171,7 +171,7 @@ fn described(vendor: &dyn Vendor) -> Result<String> {
     Ok(devices.collect::<Result<Vec<_>>>()?.join(", "))
 }
 
-/// What a vendor's library takes for granted of a library beneath it: for each declaration its name and its grade.
+/// The assumptions of a vendor's library about a library beneath it: the name and grade of each declaration.
 #[pyfunction]
 fn vendor_declarations(py: Python<'_>, target: String) -> PyResult<Vec<(String, char)>> {
     let declared = || match Target::of(&target) {

@@ -142,8 +142,8 @@ const std::vector<Operator>& torch_operators() {
 // As torch::Library::impl for one name after the other, which would parse each of two thousand names: a fifth of the
 // time that registering took.
 void implement(const c10::OperatorHandle& op, c10::DispatchKey key, c10::KernelFunction kernel) {
-  static auto* kept = new std::vector<c10::RegistrationHandleRAII>; // for the life of the process
-  kept->push_back(
+  static auto* handles = new std::vector<c10::RegistrationHandleRAII>; // for the life of the process
+  handles->push_back(
       c10::Dispatcher::singleton().registerImpl(
           op.operator_name(), key, std::move(kernel), std::nullopt, nullptr, "registered by torch_fl"));
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What differs between the versions of torch that this compiles against.
+// The differences between the versions of torch that this compiles against.
 #pragma once
 
 #include <ATen/core/CachingHostAllocator.h>

@@ -55,7 +55,7 @@ functions! {
     free = b"flagos_shim_free\0": unsafe extern "C" fn(*mut c_char),
 }
 
-/// What the dynamic linker says.
+/// The error of the dynamic linker.
 fn reason(error: &libloading::Error) -> String {
     error
         .source()

@@ -37,7 +37,7 @@ fn api() -> Result<&'static Api> {
     Ok(API.get_or_init(|| loaded))
 }
 
-/// What the runtime tells about this thread's last failure, once. Nothing where no device of Ascend is in use.
+/// The runtime's text about this thread's last failure, once. Empty if no device of Ascend is in use.
 pub(super) fn recent_error() -> Option<String> {
     // SAFETY: the text is the thread's own until its next call.
     unsafe {

@@ -14,7 +14,7 @@ use crate::{Collective, DType, Error, ErrorKind, Kind, ReduceOp, Result};
 /// One rank's end of a group through a vendor's library.
 pub struct LibraryCommunicator {
     dialect: Box<dyn Dialect>,
-    /// What has to be current on a thread that calls the library.
+    /// The context that must be current on a thread that calls the library.
     context: Option<Context>,
     rank: usize,
     size: usize,

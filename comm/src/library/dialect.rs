@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::{DType, Error, ErrorKind, ReduceOp, Result};
 
-/// What a library is asked to do. Operations are codes of the library.
+/// A request to a library. Operations are codes of the library.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Verb {
     AllReduce { op: i32 },

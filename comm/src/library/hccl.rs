@@ -182,7 +182,7 @@ impl Dialect for Hccl {
         code_of_dtype!(dtype, DataType, Int16, UInt16)
     }
 
-    /// What the tables of the vendor's documentation have. 64-bit numbers but `int64` are for newer chips alone, and the
+    /// The types in the tables of the vendor's documentation. 64-bit numbers but `int64` are for newer chips alone, and the
     /// library knows its chip.
     fn reduced_dtype(&self, dtype: DType, op: ReduceOp) -> Option<i32> {
         match (dtype, op) {

@@ -35,7 +35,7 @@ impl From<Ambiguous> for Error {
 }
 
 impl Ambiguous {
-    /// What to do about it.
+    /// The remedy.
     pub(crate) const HINT: &'static str = "write the one that is meant";
 }
 

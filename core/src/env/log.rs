@@ -12,7 +12,7 @@ const OP_CACHE: &str = "op_cache";
 const HINT: &str = "use off, error, warn, info, debug or trace, or a list: info,flagos_core::runtime=trace; \
      dispatch and fallback may be in it";
 
-/// What `FLAGOS_LOG` asks for.
+/// The filter that `FLAGOS_LOG` names.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LogSetting {
     /// The levels alone, separated by commas; `None` where the text has only words.
@@ -48,7 +48,7 @@ impl LogSetting {
 }
 
 impl Env {
-    /// What `FLAGOS_LOG` asks for.
+    /// The filter that `FLAGOS_LOG` names.
     pub fn log(&self) -> Result<LogSetting> {
         self.get(LOG.name)
             .map_or_else(|| Ok(LogSetting::default()), LogSetting::parse)

@@ -101,7 +101,7 @@ pub enum Output {
     Made(Place),
 }
 
-/// What memory a recording may name, and which dtypes there are.
+/// The memory that a recording may name, and the known dtypes.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     /// Tensors among the arguments.

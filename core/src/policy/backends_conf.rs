@@ -69,7 +69,7 @@ fn parse(includes: &mut Includes, start: &At, text: &str) -> Result<Layer> {
     Ok(layer)
 }
 
-/// What the files of Torch-FL say of operators that they do not route.
+/// The words for operators without a route in files of Torch-FL.
 const UNROUTED: &str = "none";
 
 /// Operators that Torch-FL's files route and no adapter registers: torch calls them for devices of its own only.

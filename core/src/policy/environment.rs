@@ -68,7 +68,7 @@ fn vendor(env: &Env, names: &Names) -> Result<Option<Sourced<std::sync::Arc<str>
             .with_context("variable", env::VENDOR.name)
             .with_hint(format!("use the name of a vendor: {}", names.listed())));
     }
-    // A name that means no vendor here, or several, is told when the vendor is chosen.
+    // A name that means no vendor here, or several, is reported when the vendor is chosen.
     let vendor = names.canonical(name).unwrap_or_else(|_| name.into());
     Ok(sourced(&env::VENDOR, Some(vendor)))
 }

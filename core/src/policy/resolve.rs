@@ -116,7 +116,7 @@ struct Compiled<'p> {
     views: HashMap<Arc<str>, View<'p>>,
     routes: HashMap<OpId, Arc<Route>>,
     unmatched: Vec<(String, Source)>,
-    /// What is wrong with lines that are left out.
+    /// The errors in lines that are left out.
     left: Vec<Error>,
 }
 

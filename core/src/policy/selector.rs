@@ -7,7 +7,7 @@ use crate::descriptions::{Ambiguous, Names};
 use crate::nearest;
 use crate::registry::{Implementation, Kind};
 
-/// What Torch-FL calls implementations in Python, FlagGems' kernels.
+/// Torch-FL's name for implementations in Python, FlagGems' kernels.
 pub(super) const FLAGOS_PYTHON: &str = "flagos_python";
 
 /// A backend name of Torch-FL's `backends.conf`.

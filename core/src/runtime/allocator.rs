@@ -471,7 +471,7 @@ impl<V: Vendor + ?Sized> CachingAllocator<V> {
             ..
         } = request;
         let of_device = self.device(device)?;
-        // What threads keep may serve, and another thread may have freed a block meanwhile.
+        // Blocks in magazines may serve, and another thread may have freed a block meanwhile.
         let mut state = of_device.settled();
         let taken = self.take(of_device, &mut state, &request)?;
         if taken.is_some() {

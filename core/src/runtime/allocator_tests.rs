@@ -518,7 +518,7 @@ fn the_books_of_many_threads_are_exact() {
     allocator.validate(0);
 }
 
-/// What a thread keeps serves another thread before the vendor is asked for more.
+/// Blocks in a magazine serve another thread before the vendor is asked for more.
 #[test]
 fn memory_is_not_short_for_what_threads_keep() {
     let allocator = with_memory(2 * MIB);

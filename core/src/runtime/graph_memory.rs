@@ -21,7 +21,7 @@ struct Capture {
     memory: MemoryId,
 }
 
-/// What is known of a shelf beyond those of the streams.
+/// The use of a shelf beyond those of the streams.
 #[derive(Debug, Default)]
 struct ShelfUse {
     /// The segments in the shelf.

@@ -23,7 +23,7 @@ enum State {
     Captured(Place, Arc<dyn Graph>),
 }
 
-/// Where a graph belongs.
+/// The place of a graph.
 #[derive(Debug, Clone, Copy)]
 struct Place {
     device: usize,

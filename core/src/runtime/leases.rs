@@ -31,7 +31,7 @@ const NBYTES_BITS: u32 = 21;
 const STREAM_SHIFT: u32 = NBYTES_SHIFT + NBYTES_BITS;
 const GENERATION: u64 = (BlockHandle::GENERATION_MASK as u64) << GENERATION_SHIFT;
 
-/// What a magazine needs to know of a block: requests of the same stream and number of bytes may have it.
+/// The key of a block in a magazine: requests of the same stream and number of bytes may have it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Wanted(u64);
 

@@ -62,7 +62,7 @@ impl LiveBlocks {
         Self([const { OnceLock::new() }; ENTRIES])
     }
 
-    /// Where the handle of the block that begins at `address` is, unless no block ever began near it.
+    /// The place of the handle of the block that begins at `address`, unless no block ever began near it.
     #[inline]
     fn entry(&self, address: usize) -> Option<&AtomicU64> {
         if address >> ADDRESS_BITS != 0 || address % ALIGNMENT != 0 {

@@ -1,6 +1,6 @@
 //! Where an address lies, for vendors that keep account of their memory.
 
-/// Where an address lies.
+/// The place of an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     /// On this device.

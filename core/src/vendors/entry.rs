@@ -53,7 +53,7 @@ pub trait VendorEntry: Debug + Send + Sync {
         None
     }
 
-    /// Of the usable vendors the one with the highest rank is chosen.
+    /// The usable vendor with the highest rank is chosen.
     fn rank(&self) -> i32;
 
     /// The reason why the file that tells of the vendor cannot be used, if it cannot: the name is that of the file then.

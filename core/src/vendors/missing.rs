@@ -39,7 +39,7 @@ impl Absent {
         self.0.is_called(name)
     }
 
-    /// What has to be installed, in a sentence's second half.
+    /// The package to install, as the second half of a sentence.
     pub(super) fn remedy(&self) -> String {
         let Self(wheel) = self;
         format!(

@@ -15,7 +15,7 @@ type Entry = &'static dyn VendorEntry;
 pub struct VendorReport {
     /// The vendor's name.
     pub name: &'static str,
-    /// What tells of the vendor: `built in`, the path of its manifest, or [`super::missing::SOURCE`].
+    /// The source of the vendor: `built in`, the path of its manifest, or [`super::missing::SOURCE`].
     pub source: String,
     /// The number of devices the vendor would show, 0 if it cannot be used; `None` while nobody has tried.
     pub devices: Option<usize>,
@@ -445,11 +445,11 @@ mod tests {
         // A name counts for more.
         let chosen = preferring("host").select(Some("better"), &settings);
         assert_eq!(chosen.expect("better").name(), "better");
-        // What cannot be used is passed over.
+        // Unusable vendors are skipped.
         let best = preferring("better").select(None, &Settings::default());
         assert_eq!(best.expect("host").name(), "host");
         assert!(crate::vendors::prefer("no name").is_err());
-        // What the machine shows does not matter where the framework says so.
+        // The framework's word overrides the signs of the machine.
         let absent = leaked(Listed {
             absent: true,
             trial: Some(Ok(1)),

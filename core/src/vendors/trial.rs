@@ -13,7 +13,7 @@ const HEAD: usize = 9;
 const TOLD: u8 = 1;
 const REFUSED: u8 = 2;
 
-/// What `work` counts when it is run in a child, or the reason why it cannot: see [`tell`].
+/// The count that `work` returns in a child, or the reason of its failure: see [`tell`].
 pub fn run(limit: Duration, work: impl FnOnce() -> Result<usize, String>) -> Result<usize, String> {
     let answer = tell(limit, || work().map(|count| count.to_string()))?;
     answer
@@ -21,7 +21,7 @@ pub fn run(limit: Duration, work: impl FnOnce() -> Result<usize, String>) -> Res
         .map_err(|_| format!("its probe answered `{answer}`, which is no number"))
 }
 
-/// What `work` tells when it is run in a child: a text, or a reason. Fails with the way in which the child ended, or
+/// The answer of `work` in a child: a text, or a reason. Fails with the way in which the child ended, or
 /// that it did not within `limit`. The child has one thread, runs no destructor at its end, and must take no lock that
 /// another thread may hold now.
 pub fn tell(
@@ -68,9 +68,9 @@ fn pipe() -> io::Result<(File, File)> {
 fn in_child(limit: Duration, mut tell: File, work: impl FnOnce() -> Result<String, String>) -> ! {
     // SAFETY: calls that are allowed in a child, with valid arguments.
     unsafe {
-        // What the library prints here is no part of the program's output.
+        // The library's output here is no part of the program's output.
         libc::dup2(libc::STDERR_FILENO, libc::STDOUT_FILENO);
-        // What the program does about crashes is not for this child: it would print, or not end.
+        // The program's handlers of crashes are not for this child: they would print, or not end.
         for signal in [
             libc::SIGSEGV,
             libc::SIGBUS,

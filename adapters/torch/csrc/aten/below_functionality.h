@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What of a caller's dispatch must not reach native kernels.
+// Keys of a caller's dispatch that must not reach native kernels.
 #pragma once
 
 #include <c10/core/DispatchKeySet.h>

@@ -57,7 +57,7 @@ class Call final : public StorageSource {
   Call(bool shows_requires_grad, bool counts_versions)
       : shows_requires_grad_(shows_requires_grad), counts_versions_(counts_versions) {}
 
-  // Where the tensors of an argument may be.
+  // The places of an argument's tensors.
   enum class Place : uint8_t {
     kSame,  // on the device of the other arguments; CPU scalars too
     kIndex, // there or on the CPU

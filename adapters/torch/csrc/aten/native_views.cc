@@ -27,7 +27,7 @@ class NativeViews {
     }
   }
 
-  // What the view of a number was made of. Not to be read: it may have ended.
+  // The base of the view of a number. Not to be read: it may have ended.
   const void* original(size_t number) const {
     return number < originals_.size() ? originals_[number] : nullptr;
   }

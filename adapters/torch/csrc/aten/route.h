@@ -19,7 +19,7 @@ inline void count_call(FlagosOpSlot* slot) {
   __atomic_fetch_add(&slot->calls, 1, __ATOMIC_RELAXED);
 }
 
-// Where the plan routes the operator, for those who go by the rest of the plan too.
+// The operator's route in the plan, for callers that follow the rest of the plan, too.
 inline uint32_t route_of(const FlagosOpSlot* slot) {
   return __atomic_load_n(&slot->route, __ATOMIC_ACQUIRE);
 }

@@ -235,7 +235,7 @@ static_assert(
     }(),
     "an entry stands behind another one that names the same operators");
 
-// What a call of an operator must know of it, by its schema and by the table.
+// The facts about an operator that its calls need, from its schema and from the table.
 struct Traits {
   bool mutates;           // some argument is written
   uint64_t writes;        // bit i: argument i is written

@@ -356,10 +356,10 @@ class TorchNative final : public Native {
     c10::StorageImpl* twin = resizable_twin(storage);
     const DeviceScope scope(device);
     c10::DataPtr data = at::detail::getCUDAHooks().getCUDADeviceAllocator()->allocate(nbytes);
-    if (const size_t kept = std::min(nbytes, twin->nbytes()); kept != 0) {
+    if (const size_t common = std::min(nbytes, twin->nbytes()); common != 0) {
       const auto bytes = at::TensorOptions().dtype(at::kByte).device(native_device(device));
-      const at::Tensor from = at::from_blob(twin->mutable_data(), {static_cast<int64_t>(kept)}, bytes);
-      at::from_blob(data.mutable_get(), {static_cast<int64_t>(kept)}, bytes).copy_(from);
+      const at::Tensor from = at::from_blob(twin->mutable_data(), {static_cast<int64_t>(common)}, bytes);
+      at::from_blob(data.mutable_get(), {static_cast<int64_t>(common)}, bytes).copy_(from);
     }
     give_twin(storage, twin, std::move(data), nbytes);
   }

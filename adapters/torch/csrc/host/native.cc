@@ -102,8 +102,8 @@ class HostNative final : public Native {
     const c10::DeviceIndex device = storage->device().index();
     c10::StorageImpl* twin = resizable_twin(storage);
     c10::DataPtr data = native_memory(nbytes, device);
-    if (const size_t kept = std::min(nbytes, twin->nbytes()); kept != 0) {
-      std::memcpy(data.mutable_get(), twin->data(), kept);
+    if (const size_t common = std::min(nbytes, twin->nbytes()); common != 0) {
+      std::memcpy(data.mutable_get(), twin->data(), common);
     }
     give_twin(storage, twin, std::move(data), nbytes);
   }

@@ -45,7 +45,7 @@ static_assert(static_cast<uint8_t>(c10::ScalarType::NumOptions) < 64, "a bit for
 
 constexpr int64_t kAlignment = 16; // bytes
 
-// What a condition on sizes begins with. torch_fl/flaggems/sizes.py writes it.
+// The prefix of a condition on sizes. torch_fl/flaggems/sizes.py writes it.
 constexpr std::string_view kSizesAre = "sizes ";
 
 // The class of a size: 0 for less than 4, and one more for each factor of 4.

@@ -145,7 +145,7 @@ class Routed {
   }
 
  private:
-  // What a call above autograd has decided for the same call below.
+  // The decision of a call above autograd for the same call below.
   struct Decided {
     const Routed* by = nullptr;
     const std::shared_ptr<const Served>* served = nullptr;
@@ -345,7 +345,7 @@ class Routed {
   FlagosOpSlot* slot_;
   Traits traits_;
   c10::SafeKernelFunction python_;
-  // What serves without an implementation. Implementations may come before the fallback for all operators.
+  // The route without an implementation. Implementations may come before the fallback for all operators.
   std::optional<c10::SafeKernelFunction> below_;
   // Above autograd: the composite, and what torch puts above an implementation.
   std::optional<std::pair<c10::SafeKernelFunction, c10::SafeKernelFunction>> composite_;

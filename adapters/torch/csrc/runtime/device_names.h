@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What device strings mean. Beside another accelerator flagos is registered only when a program first names a flagos
-// device, because torch takes a registered PrivateUse1 device for the accelerator of the process. Where torch has no
-// CUDA devices, `cuda` can be another name of flagos.
+// The meaning of device strings. Beside another accelerator flagos is registered only when a program first names a
+// flagos device, because torch takes a registered PrivateUse1 device for the accelerator of the process. Where torch
+// has no CUDA devices, `cuda` can be another name of flagos.
 #pragma once
 
 #include "shim.h"

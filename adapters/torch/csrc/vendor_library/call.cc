@@ -71,7 +71,7 @@ std::string printable(std::string text) {
   return text;
 }
 
-// What the user has to know of a status beside the library's own text.
+// Advice for the user about a status, beside the library's own text.
 std::string meaning(int32_t status) {
   switch (status) {
     case FLAGOS_VENDOR_INVALID_ARGUMENT:

@@ -15,7 +15,7 @@
 
 namespace flagos {
 
-// What shapes and dtypes of results depend on.
+// The arguments that shapes and dtypes of results depend on.
 struct CallSignature {
   c10::SmallVector<uint64_t, 32> words;
   uint64_t hash = 0;

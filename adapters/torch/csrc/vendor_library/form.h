@@ -14,7 +14,7 @@
 
 namespace flagos {
 
-// What a kernel is told of an argument.
+// The description of an argument for a kernel.
 enum class ArgumentKind : uint8_t { kPlain, kNumber, kDtype, kNothing };
 
 struct Form {
@@ -23,9 +23,9 @@ struct Form {
   std::optional<c10::OperatorHandle> functional;
   // The functional operator's entry in the table of traits.
   const Particulars* particulars = nullptr;
-  // Of the leading arguments that the kernel gets; `out` arguments follow them.
+  // The leading arguments that the kernel gets; `out` arguments follow them.
   std::vector<ArgumentKind> arguments;
-  // Of each result the argument that it is written to, or -1 for a new tensor.
+  // For each result, the argument that it is written to, or -1 for a new tensor.
   std::vector<int> results;
   // Of an operator that writes to lists or to several arguments: these, which are its outputs as they are.
   std::vector<int> written;

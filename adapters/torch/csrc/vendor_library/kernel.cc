@@ -345,7 +345,7 @@ class LibraryKernel final : public c10::OperatorKernel {
       refusal = &of_this_call;
     }
     if (composite_ && route != FLAGOS_ROUTE_CPU_FALLBACK) {
-      // What it consists of reaches the library's kernels.
+      // Its parts reach the library's kernels.
       op.redispatchBoxed(native_keys_, stack); // to the composite: see `left_to_composite`
       return;
     }

@@ -50,7 +50,7 @@ pub struct Manifest {
     pub library: PathBuf,
     /// The version of `flagos_vendor.h` that the library was compiled with, major and minor.
     pub interface: (u32, u32),
-    /// Of the usable vendors the one with the highest rank is chosen.
+    /// The usable vendor with the highest rank is chosen.
     pub rank: i32,
     /// Files of which some exist where there is a device. Without any the vendor is used only when it is asked for.
     pub device_files: Vec<DeviceFiles>,
@@ -394,7 +394,7 @@ device_files = ["/dev/example[0-9]*"]
         assert!(!files("absent/chip").exist());
     }
 
-    /// What [`Manifest::read`] says about a file.
+    /// The error of [`Manifest::read`] for a file.
     fn error_of(file: &Path) -> String {
         match Manifest::read(file) {
             Ok(manifest) => format!("taken: {}", manifest.library.display()),

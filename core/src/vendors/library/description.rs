@@ -64,7 +64,7 @@ unsafe fn name(member: &str, given: *const c_char) -> Result<String, String> {
     }
 }
 
-/// What a library declares of the library beneath it: each name with its grade.
+/// The declarations of a library about the library beneath it: each name with its grade.
 ///
 /// # Safety
 /// As [`read`].

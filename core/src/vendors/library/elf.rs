@@ -22,7 +22,7 @@ const MACHINES: [(u16, &str, &str); 8] = [
     (258, "loongarch64", "LoongArch"),
 ];
 
-/// What is wrong with the library at `path`, if this can be told without opening it as one.
+/// The defect of the library at `path`, if it shows without loading the library.
 pub(super) fn check(path: &Path) -> io::Result<Result<(), String>> {
     if !cfg!(target_os = "linux") {
         return Ok(Ok(()));

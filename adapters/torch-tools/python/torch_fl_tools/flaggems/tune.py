@@ -65,9 +65,9 @@ def measure(
 ) -> dict[str, dict[str, float]]:
     """The ratio of FlagGems' time to the native one, for each overload and class.
 
-    What is verified STRICT comes first, and what is known to be wrong is left out. `known` are ratios that are
-    taken as they are. No overload is begun after `seconds`, and an interrupt (KeyboardInterrupt) ends it early.
-    `kept` is told what there is after each overload. `classes` are those of `calls`, with how many in a row.
+    Overloads that are verified STRICT come first, and those that are known to be wrong are left out. `known` are ratios
+    that are taken as they are. No overload begins after `seconds`, and an interrupt (KeyboardInterrupt) ends it early.
+    `on_progress` gets the ratios so far after each overload. `classes` are those of `calls`, with how many in a row.
     """
     began = time.monotonic()
     found = dict(known or {})

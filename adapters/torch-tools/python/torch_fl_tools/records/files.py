@@ -28,7 +28,7 @@ SHIPPED = Path(__file__).resolve().parent / "shipped"
 
 
 def write(path: Path, calls: Iterable[Call], **about: Any) -> None:
-    """Write a record, whole or not at all. `about` is told in its first line."""
+    """Write a record, whole or not at all. `about` goes into its first line."""
     lines = [json.dumps({"flagos_record": VERSION, "torch": torch.__version__, **about})]
     lines += [json.dumps(facts.to_json(call), separators=(",", ":")) for call in calls]
     text = ("\n".join(lines) + "\n").encode()

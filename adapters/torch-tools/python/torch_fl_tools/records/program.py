@@ -37,7 +37,7 @@ class _Process:
 
         self._folder, self._meta = folder, meta
         self._begin_file()
-        self._recorder = recorder.Recorder(self._found)
+        self._recorder = recorder.Recorder(self._write_call)
         self._entered = recorder.entered(self._recorder, meta)
         atexit.register(self._end)
         os.register_at_fork(after_in_child=self._after_fork)
@@ -58,7 +58,7 @@ class _Process:
         self._first_calls.write(json.dumps(line) + "\n")
         self._first_calls.flush()  # a fork shall have nothing of it
 
-    def _found(self, call: Any) -> None:
+    def _write_call(self, call: Any) -> None:
         from torch_fl_tools.records import facts
 
         if os.getpid() == self._owner:  # or the process was forked, and no child of Python

@@ -32,12 +32,12 @@ _READS_A_VALUE = "aten::_local_scalar_dense"
 class Recorder(TorchDispatchMode):
     """Context manager that collects the distinct calls made inside it by this thread, and by its backward passes.
 
-    `found` is told each distinct call when it comes first.
+    `on_call` gets each distinct call when it first occurs.
     """
 
-    def __init__(self, found: Callable[[Call], None] = lambda call: None) -> None:
+    def __init__(self, on_call: Callable[[Call], None] = lambda call: None) -> None:
         super().__init__()
-        self._found = found
+        self._on_call = on_call
         self._calls: dict[Any, list[Any]] = {}
         self.left_out: dict[str, str] = {}
         """Operators with calls that facts do not describe, and the reason of the first."""
@@ -84,7 +84,7 @@ class Recorder(TorchDispatchMode):
         if _can_be_read((args, kwargs)):
             call = facts.with_ranges(call, args, kwargs)
         self._calls[key] = [call, 1]
-        self._found(call)
+        self._on_call(call)
 
 
 def _autocast(args: Any) -> str | None:

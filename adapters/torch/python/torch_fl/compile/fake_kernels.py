@@ -60,7 +60,7 @@ def _device_of(
 ) -> torch.device | None:
     """The device that alone decides where results are; None if another one takes part, or none of ours does.
 
-    Only torch's own operators are meant: the fake kernel of any other is told the device that its kernel is.
+    Only torch's own operators are meant: the fake kernel of any other gets the device of its kernel.
     """
     if not isinstance(func, torch._ops.OpOverload) or func.namespace != "aten":
         return None

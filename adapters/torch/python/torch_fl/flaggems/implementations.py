@@ -66,11 +66,11 @@ class Function:
     what it does not take, or what is an error of torch as well. One that writes to its arguments may have begun to,
     and its errors are the caller's, but for NotImplementedError, which says that nothing was done; it is called
     only with what torch would take as it is (`meta`). Nor does it serve a call that FlagGems answers with an
-    argument, as `cat` of one tensor, where torch makes a new one. `told` is told, of every call, the conditions that
-    hold, and `declined` of every call that it does not take the reason.
+    argument, as `cat` of one tensor, where torch makes a new one. `on_call` gets the
+    conditions that hold for every call, and `declined` the reason for every call that FlagGems does not take.
 
-    Where the tensor's device is meant, the function is told which: FlagGems gives torch its number, and a device
-    that is only a number is one of flagos.
+    The function gets the number of the tensor's device where the call means that device: FlagGems gives torch its
+    number, and a device that is only a number is one of flagos.
 
     On a vendor whose devices have another type in torch, the shim checks the conditions within which the function was
     verified, and writes results into arguments. Elsewhere the function gets flagos tensors, and both are done here:

@@ -87,9 +87,9 @@ def reset_statistics() -> None:
 
 
 def set_recorder(recorder: Recorder | None) -> Recorder | None:
-    """Have `recorder` told of every launch this thread makes, after it was queued; `None` for nobody.
+    """Calls `recorder` for every launch of this thread, after it was queued; `None` removes the recorder.
 
-    Returns the one before. A launch of no programs is none. What a recorder raises is raised by the launch.
+    Returns the previous one. A launch of no programs does not count. The launch raises what the recorder raises.
     """
     previous: Recorder | None = _core.launch_set_recorder(recorder)
     return previous
@@ -97,7 +97,7 @@ def set_recorder(recorder: Recorder | None) -> Recorder | None:
 
 @contextmanager
 def recording(recorder: Recorder) -> Iterator[None]:
-    """Have `recorder` told of every launch this thread makes in the `with` block."""
+    """Calls `recorder` for every launch of this thread in the `with` block."""
     previous = set_recorder(recorder)
     try:
         yield

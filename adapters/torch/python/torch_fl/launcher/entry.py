@@ -24,7 +24,7 @@ _searched: weakref.WeakSet[Any] = weakref.WeakSet()
 """Entries with a native plan whose kernels `flag_gems.flagtune` may have search more configurations."""
 
 _GRID = -1
-"""The number that stands for the call's grid in what a grid function is told."""
+"""The number that stands for the call's grid among the arguments of a grid function."""
 
 
 def _role(entry: Any, index: int) -> str:
@@ -84,7 +84,7 @@ def _plan(
         else:
             constants = next(one for one in (tuned, heuristic, constexprs) if name in one)
             every.append((-1, constants[name]))
-    # What a grid function is told: arguments by name, everything given by name, then the constants.
+    # The arguments of a grid function: arguments by name, everything given by name, then the constants.
     meta: dict[str, Any] = dict.fromkeys(entry.arg_names[: len(args)])
     meta |= {**kwargs, **constexprs}
     told = [(name, found[name][0]) for name in meta if name in found and name not in constexprs]

@@ -263,7 +263,7 @@ class _Recording(TorchDispatchMode):
             raise Refusal("it returns a list")
         compiler = sys.modules.get("triton.compiler.compiler")
         if compiler is not None and not getattr(compiler.CompiledKernel.run, "flagos", False):
-            raise Refusal("launches are not told of: the launcher is not installed")
+            raise Refusal("launches cannot be recorded: the launcher is not installed")
         if not self._steps and (any(self._blocks) or any(t.numel() for t in self._inputs)):
             raise Refusal("nothing was seen that writes its results")
         words = [len(self._blocks), *self._blocks, len(self._steps)]

@@ -6,7 +6,7 @@ device was given to that library, and since 2.12 expects one of every device.
 - Where a device type of torch's own serves flagos, the device's kernels, copies and fills are of that type, so
   asking for one activity is asking for the other: the tracing library's own tracer collects them.
 - No other device has a tracer. Every operator is timed with a pair of the device's events then, which torch 2.11
-  falls back to without the activity, and later ones when they are told to.
+  falls back to without the activity, and later ones on request.
 
 torch waits for the device before it ends a profile. Where that fails, the profile ends all the same, and then the error
 is raised.

@@ -153,7 +153,7 @@ class Maker:
     @staticmethod
     @contextmanager
     def launches_by_triton() -> Iterator[None]:
-        """FlagGems, imported, launches by Triton's own launcher meanwhile, of which recorders are told.
+        """FlagGems, imported, launches by Triton's own launcher meanwhile, which calls recorders.
 
         Rust's keeps the kernel of a tuned kernel's first configuration, and needs a driver. Programs have no line
         numbers, with which come the times of files: the same calls make the same pack.

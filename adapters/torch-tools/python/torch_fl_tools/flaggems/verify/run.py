@@ -51,8 +51,8 @@ def verify(
 ) -> Verdicts:
     """The verdict of every overload whose name matches. Forks, so no device may be in use yet.
 
-    `seconds` are for all of it, `each` for one overload. `known` are verdicts that are taken as they are,
-    where time was not what they lacked. `kept` is told what there is, now and then. An interrupt
+    `seconds` limit the whole run, `each` one overload. `known` are verdicts that are taken as they are, except for
+    those that lacked time. `on_progress` gets the verdicts so far every few seconds. An interrupt
     (KeyboardInterrupt), or `stop()` once it is true, ends it early. Kernels are tuned among `configs` of their
     configurations. Raises RuntimeError when a device is in use, or FlagGems cannot be used.
     """

@@ -17,7 +17,7 @@ HEADERS = r"""
 
 namespace flagos {
 
-// Memory for one launch, of flagos_ascend.triton_ascend.memory, which is told of the release when the kernel is queued.
+// Memory for one launch, of flagos_ascend.triton_ascend.memory, which learns of the release when the kernel is queued.
 // The GIL is held. Without memory the address is null, and Python's error is set.
 class Memory {
  public:
