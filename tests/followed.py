@@ -75,11 +75,11 @@ class Reader:
     def write(self, text: str) -> None:
         """Writes a block into its file."""
         first, _, rest = text.partition("\n")
-        told = FILE.match(first)
-        assert told is not None, f"the block that begins with `{first}` names no file"
-        path = self.folder / told[1]
-        assert told[2] is None or path.exists(), f"{told[1]} is continued before it begins"
-        path.write_text((path.read_text() + "\n" if told[2] else "") + rest)
+        report = FILE.match(first)
+        assert report is not None, f"the block that begins with `{first}` names no file"
+        path = self.folder / report[1]
+        assert report[2] is None or path.exists(), f"{report[1]} is continued before it begins"
+        path.write_text((path.read_text() + "\n" if report[2] else "") + rest)
 
     def type(self, command: Command) -> None:
         """Runs a command, with what earlier ones exported."""

@@ -49,9 +49,9 @@ def packaged(fakes: FakePackages, chip: Path, value: str, code: str = "") -> dic
 def test_the_example_chip_is_chosen_by_its_name(interpreter: Interpreter, chip: Path) -> None:
     for name in ("example", "chip"):
         path = {"FLAGOS_VENDOR_PATH": str(chip), "FLAGOS_VENDOR": name}
-        told = interpreter.flagos("devices", "--json", EXAMPLE_CHIP_DEVICES="3", **path)
-        assert [device["vendor"] for device in told.json["devices"]] == ["example"] * 3
-        (line,) = (vendor for vendor in told.json["vendors"] if vendor["name"] == "example")
+        report = interpreter.flagos("devices", "--json", EXAMPLE_CHIP_DEVICES="3", **path)
+        assert [device["vendor"] for device in report.json["devices"]] == ["example"] * 3
+        (line,) = (vendor for vendor in report.json["vendors"] if vendor["name"] == "example")
         assert line["source"] == str(chip / "example.toml")
         assert (line["devices"], line["chosen"]) == (3, True)
     text = interpreter.flagos("devices", **path).out
@@ -205,9 +205,9 @@ def test_a_library_that_crashes_is_skipped_or_told(
         f"device_files = ['{tmp_path}/crashing.toml']\n"
     )
     path = {"FLAGOS_VENDOR_PATH": str(tmp_path)}
-    told = interpreter.flagos("devices", "--json", **path).json
-    assert [device["vendor"] for device in told["devices"]] == ["host"]
-    reasons = {line["name"]: line["reason"] for line in told["vendors"]}
+    report = interpreter.flagos("devices", "--json", **path).json
+    assert [device["vendor"] for device in report["devices"]] == ["host"]
+    reasons = {line["name"]: line["reason"] for line in report["vendors"]}
     assert reasons["crashing"] == "ended by SIGSEGV in its probe"
     doctor = (
         "from flagos import _core\n"

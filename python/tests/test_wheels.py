@@ -28,11 +28,12 @@ def test_the_doctor_gives_the_command(
 ) -> None:
     found = without_torch.flagos("doctor", "--json", "--no-canaries", **machine).json["checks"]
     checks = {check["name"]: check for check in found}
-    told = checks[f"vendor {vendor}"]
-    assert told["status"] == "warn"
-    assert told["fix"] == f"pip install 'flagos[{vendor}]'"
+    report = checks[f"vendor {vendor}"]
+    assert report["status"] == "warn"
+    assert report["fix"] == f"pip install 'flagos[{vendor}]'"
     assert (
-        RUNTIMES[vendor] in told["detail"] and f"flagos-{vendor} is not installed" in told["detail"]
+        RUNTIMES[vendor] in report["detail"]
+        and f"flagos-{vendor} is not installed" in report["detail"]
     )
     others = {name for name in checks if name.startswith("vendor ")} - {f"vendor {vendor}"}
     assert others == {"vendor cuda", "vendor host"}

@@ -79,8 +79,8 @@ def compiled(source: str, others: Sequence[Path] = (), flags: Sequence[str] = ()
         *map(str, sources),
         *(f"-L{TORCH / 'lib'}", "-ltorch_cpu", "-lc10"),
     ]
-    told = f"{torch.__version__} {command} {[path.read_text() for path in sources]}"
-    digest = hashlib.sha256(told.encode()).hexdigest()[:16]
+    report = f"{torch.__version__} {command} {[path.read_text() for path in sources]}"
+    digest = hashlib.sha256(report.encode()).hexdigest()[:16]
     library = BUILT / f"{Path(source).stem}-{digest}.so"
     if not library.exists():
         BUILT.mkdir(parents=True, exist_ok=True)

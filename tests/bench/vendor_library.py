@@ -70,10 +70,10 @@ def sides(iterations: int) -> dict[str, Callable[[], float]]:
         "whole: add, from Python": partial(torch.add, x, y),
     }
     return {
-        **{told: partial(part, name) for name, told in PARTS.items()},
+        **{answer: partial(part, name) for name, answer in PARTS.items()},
         **{
-            told: partial(nanoseconds_per_call, call, iterations, torch.flagos.synchronize)
-            for told, call in calls.items()
+            answer: partial(nanoseconds_per_call, call, iterations, torch.flagos.synchronize)
+            for answer, call in calls.items()
         },
     }
 
@@ -98,11 +98,11 @@ def report(measured: Measured, iterations: int) -> str:
         *table(
             (
                 (
-                    told,
+                    answer,
                     f"{spread.least:.0f} / {spread.median:.0f} / {spread.greatest:.0f}",
-                    f"{spread.median - kernel:.0f}" if told.startswith("whole") else "",
+                    f"{spread.median - kernel:.0f}" if answer.startswith("whole") else "",
                 )
-                for told, spread in spreads.items()
+                for answer, spread in spreads.items()
             ),
             ("part", "ns", "over the kernel, ns"),
         ),

@@ -56,7 +56,7 @@ def main(arguments: list[str] | None = None) -> int:
     plugin = "" if options.device == "cpu" else "torch_fl"
     session = Session(device=options.device, plugin=plugin, control=options.control)
     started = time.monotonic()
-    told = 0.0
+    result = 0.0
 
     def state() -> str:
         return (
@@ -80,8 +80,8 @@ def main(arguments: list[str] | None = None) -> int:
                 sep="\n",
                 flush=True,
             )
-        if time.monotonic() - told > _PROGRESS:
-            told = time.monotonic()
+        if time.monotonic() - result > _PROGRESS:
+            result = time.monotonic()
             print(state(), file=sys.stderr, flush=True)
     session.worker.close()
     print(state())

@@ -97,8 +97,8 @@ def test_a_folder_that_is_no_checkpoint_is_told(
     ]
     for folder, complaint in cases:
         assert main(["--model", str(folder)]) == 1
-        told = capsys.readouterr().err
-        assert "flagos demo: " in told and complaint in told
+        result = capsys.readouterr().err
+        assert "flagos demo: " in result and complaint in result
 
 
 def test_a_checkpoint_without_some_weights_is_refused(

@@ -195,14 +195,14 @@ FLAWS = {
 }
 
 
-@pytest.mark.parametrize(("file", "text", "told"), FLAWS.values(), ids=FLAWS)
-def test_a_flaw_fails_the_build(file: str, text: str, told: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("file", "text", "report"), FLAWS.values(), ids=FLAWS)
+def test_a_flaw_fails_the_build(file: str, text: str, report: str, tmp_path: Path) -> None:
     copy = copied(tmp_path)
     with (copy / "docs" / file).open("a", encoding="utf-8") as out:
         out.write(f"\n{text}\n")
     built = build(copy)
     assert built.returncode != 0
-    assert told in built.stderr
+    assert report in built.stderr
 
 
 def test_a_link_that_leads_nowhere_is_found(root: Path, tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def test_there_is_one_for_each_way_to_run() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "told"),
+    ("changed", "report"),
     [
         ({"rms_norm_type": ...}, "rms_norm_type: it is missing, and LightX2V's default 'sgl-kernel'"),
         ({"self_attn_1_type": ...}, "self_attn_1_type: it is missing; write 'flagos_flash_attn'"),
@@ -84,9 +84,9 @@ def test_there_is_one_for_each_way_to_run() -> None:
         ({"parallel": [2]}, "parallel: [2] is wrong; write an object"),
     ],
 )  # fmt: skip
-def test_a_mistake_is_named_with_what_to_write(changed: dict[str, Any], told: str) -> None:
+def test_a_mistake_is_named_with_what_to_write(changed: dict[str, Any], report: str) -> None:
     found = problems(changed)
-    assert any(told in problem for problem in found), found
+    assert any(report in problem for problem in found), found
     assert len(found) == 1
 
 
@@ -198,8 +198,10 @@ class TestCommand:
         assert "error: cudo is no device" in capsys.readouterr().err
         monkeypatch.setenv("FLAGOS_LIGHTX2V_DEVICE", "cudo")
         assert run(["lightx2v", "check", "x.json"]) == 1
-        told = capsys.readouterr().err
-        assert "FLAGOS_LIGHTX2V_DEVICE=cudo is no device" in told and "did you mean 'cuda'" in told
+        report = capsys.readouterr().err
+        assert (
+            "FLAGOS_LIGHTX2V_DEVICE=cudo is no device" in report and "did you mean 'cuda'" in report
+        )
 
 
 def test_what_is_nested_too_deeply_is_told() -> None:

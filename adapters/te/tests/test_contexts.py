@@ -59,7 +59,7 @@ def test_a_region_ends_with_an_exception_and_can_be_entered_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("policy", "told"),
+    ("policy", "report"),
     [
         ({"deny_vendors": "nvidia"}, r"deny_vendors is a collection: write \['nvidia'\]"),
         ({"allow_vendors": "nvidia"}, r"allow_vendors is a collection"),
@@ -71,13 +71,13 @@ def test_a_region_ends_with_an_exception_and_can_be_entered_again() -> None:
         ({"per_op_order": {"gelu": ["vendro"]}}, r"`vendro` is not an alternative; did you mean"),
     ],
 )
-def test_a_policy_that_means_nothing_is_refused(policy: dict[str, Any], told: str) -> None:
-    with pytest.raises((TypeError, ValueError), match=told):
+def test_a_policy_that_means_nothing_is_refused(policy: dict[str, Any], report: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=report):
         SelectionPolicy.from_dict(**policy)
 
 
 @pytest.mark.parametrize(
-    ("make", "told"),
+    ("make", "report"),
     [
         (lambda: SelectionPolicy(strict="no"), "strict must be True or False, not 'no'"),  # type: ignore[arg-type]
         (lambda: SelectionPolicy(per_op_order={"gelu": ("vendor",)}), "from_dict takes a dict"),  # type: ignore[arg-type]
@@ -86,8 +86,8 @@ def test_a_policy_that_means_nothing_is_refused(policy: dict[str, Any], told: st
         (lambda: core.with_denied_vendors(["nvidia"]), "each vendor is an argument of its own"),  # type: ignore[arg-type]
     ],
 )
-def test_what_is_no_policy_is_refused(make: Callable[[], Any], told: str) -> None:
-    with pytest.raises(TypeError, match=told):
+def test_what_is_no_policy_is_refused(make: Callable[[], Any], report: str) -> None:
+    with pytest.raises(TypeError, match=report):
         make()
 
 
@@ -201,7 +201,7 @@ def test_policies_are_values() -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "told"),
+    ("make", "report"),
     [
         (lambda: SelectionPolicy(prefer="vendro"), "Invalid prefer value: 'vendro'"),
         (
@@ -211,8 +211,8 @@ def test_policies_are_values() -> None:
         (lambda: SelectionPolicy.from_dict(per_op_order={"x": ["vendor:"]}), "not an alternative"),
     ],
 )
-def test_a_policy_that_is_not_valid_is_refused(make, told: str) -> None:  # type: ignore[no-untyped-def]
-    with pytest.raises(ValueError, match=told):
+def test_a_policy_that_is_not_valid_is_refused(make, report: str) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(ValueError, match=report):
         make()
 
 
@@ -238,7 +238,7 @@ def test_variables(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "told"),
+    ("name", "value", "report"),
     [
         ("TE_FL_DENY_VENDORS", "nvidiaa", "unknown vendor `nvidiaa`"),
         ("TE_FL_PER_OP", "rmsnorm_fdw=flagos", "did you mean `te::rmsnorm_fwd`"),
@@ -247,11 +247,11 @@ def test_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_names_that_nothing_has_are_errors_that_name_the_variable(
-    monkeypatch: pytest.MonkeyPatch, name: str, value: str, told: str
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str, report: str
 ) -> None:
     monkeypatch.setenv(name, value)
     reset_global_policy()
-    with pytest.raises(flagos.ConfigError, match=told) as caught:
+    with pytest.raises(flagos.ConfigError, match=report) as caught:
         manager(impl("f")).call("my_op")
     assert name in str(caught.value)
     # And gone with the mistake.

@@ -97,17 +97,17 @@ def test_an_installed_plugin_that_raises_is_passed_over_and_taken_back(tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("source", "told"),
+    ("source", "report"),
     [
         (body("vendor.zz", extra="raise RuntimeError('no driver')"), "RuntimeError: no driver"),
         ("import nothing_of_that_name", "No module named 'nothing_of_that_name'"),
         ("x = 1", "has neither te_fl_register\\(registry\\) nor register\\(registry\\)"),
     ],
 )
-def test_a_plugin_that_was_asked_for_must_work(tmp_path: Path, source: str, told: str) -> None:
+def test_a_plugin_that_was_asked_for_must_work(tmp_path: Path, source: str, report: str) -> None:
     folder = plugin(tmp_path, "asked", source)
     out = run(CALL, folder, fails=True, TE_FL_PLUGIN_MODULES="asked")
-    assert re.search(f"ConfigError: the plugin asked, named by TE_FL_PLUGIN_MODULES.*{told}", out)
+    assert re.search(f"ConfigError: the plugin asked, named by TE_FL_PLUGIN_MODULES.*{report}", out)
 
 
 def test_the_level_of_the_log_lines() -> None:
@@ -119,8 +119,8 @@ def test_the_level_of_the_log_lines() -> None:
 
 def test_a_misspelt_variable_is_told() -> None:
     out = run(CALL, TE_FL_PREFFER="vendor")
-    told = "TE_FL_PREFFER is not a variable flagos knows; did you mean `TE_FL_PREFER`?"
-    assert "WARNING] " + told in out
+    report = "TE_FL_PREFFER is not a variable flagos knows; did you mean `TE_FL_PREFER`?"
+    assert "WARNING] " + report in out
 
 
 def test_a_switch_is_told() -> None:

@@ -29,11 +29,11 @@ def test_asking_for_a_plugin_without_transformer_engine_is_a_problem(
 
 
 def test_a_plugin_that_the_variable_names_and_nothing_finds_is_a_problem() -> None:
-    told = {}
+    report = {}
     for module in ("no_such_plugin", "te_fl"):
         with pytest.MonkeyPatch.context() as variables:
             variables.setenv("TE_FL_PLUGIN_MODULES", module)
-            (told[module],) = (c for c in checks(120.0) if c.name == "TE_FL_PLUGIN_MODULES")
-    assert told["te_fl"].status is Status.OK
-    broken = told["no_such_plugin"]
+            (report[module],) = (c for c in checks(120.0) if c.name == "TE_FL_PLUGIN_MODULES")
+    assert report["te_fl"].status is Status.OK
+    broken = report["no_such_plugin"]
     assert broken.status is Status.FAIL and "No module named 'no_such_plugin'" in broken.detail

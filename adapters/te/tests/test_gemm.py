@@ -131,7 +131,7 @@ def test_empty_operands_give_zeros_or_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "report"),
     [
         ({"beta": 0.5}, "accumulate is not set"),
         ({"accumulate": True}, "needs the tensor D"),
@@ -139,9 +139,9 @@ def test_empty_operands_give_zeros_or_nothing() -> None:
         ({"D": torch.empty(2, 2)}, "must have the shape"),
     ],
 )
-def test_what_makes_no_sense_is_refused(options: dict[str, Any], told: str) -> None:
+def test_what_makes_no_sense_is_refused(options: dict[str, Any], report: str) -> None:
     a, b = operands(False, False, torch.float32)
-    with pytest.raises(ValueError, match=told):
+    with pytest.raises(ValueError, match=report):
         call(a, False, b, False, **options)
 
 

@@ -274,15 +274,15 @@ def test_parameters_may_require_gradients() -> None:
 
 
 @pytest.mark.parametrize(
-    ("mode", "lists", "told"),
+    ("mode", "lists", "report"),
     [
         (2, [1, 1, 1, 1], "mode must be 0"),
         (1, [1, 2, 2, 2], "of one length, got 1, 2, 2, 2"),
         (1, [1, 1, 1], "4 or 5 lists, got 3"),
     ],
 )
-def test_what_is_no_step_of_adam_is_refused(mode: int, lists: list[int], told: str) -> None:
+def test_what_is_no_step_of_adam_is_refused(mode: int, lists: list[int], report: str) -> None:
     given = [[torch.ones(3) for _ in range(count)] for count in lists]
-    with pytest.raises(ValueError, match=told):
+    with pytest.raises(ValueError, match=report):
         mt.multi_tensor_adam(1, flag(), given, 1e-3, 0.9, 0.99, 1e-8, 1, mode, 1, 0.0)
     assert all((t == 1).all() for tensors_ in given for t in tensors_)

@@ -71,5 +71,5 @@ def test_the_command_line_knows_these_operators_and_a_lock_file_covers_them(tmp_
     line = '"te::gelu" = "default.flagos_rs"'
     assert line in lock.read_text()
     lock.write_text(lock.read_text().replace(line, '"te::gelu" = "another"'))
-    told = run(program, fails=True, FLAGOS_LOCK=str(lock))
-    assert "te::gelu" in told and "another" in told
+    report = run(program, fails=True, FLAGOS_LOCK=str(lock))
+    assert "te::gelu" in report and "another" in report

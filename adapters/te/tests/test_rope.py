@@ -156,7 +156,7 @@ def test_the_comparison_notices_the_other_pairing_and_another_position() -> None
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "report"),
     [
         ({"freqs": torch.zeros(2, 1, 1, D2)}, "2 positions for 6 tokens"),
         ({"freqs": torch.zeros(8, D2)}, "freqs must be"),
@@ -166,6 +166,6 @@ def test_the_comparison_notices_the_other_pairing_and_another_position() -> None
         ({"input": torch.zeros(S, H, D), "qkv_format": 2}, "needs cu_seqlens"),
     ],
 )
-def test_what_does_not_fit_is_refused(change: dict[str, Any], told: str) -> None:
-    with pytest.raises(ValueError, match=told):
+def test_what_does_not_fit_is_refused(change: dict[str, Any], report: str) -> None:
+    with pytest.raises(ValueError, match=report):
         rope.fused_rope_forward(**{"input": tensor(S, B, H, D), "freqs": freqs(False), **change})

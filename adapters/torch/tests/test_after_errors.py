@@ -93,17 +93,17 @@ def test_a_custom_operator_that_writes_is_counted(
 
 @pytest.mark.parametrize("operator", [torch.add, torch.mul, torch.sub, torch.div, torch.maximum])
 def test_an_output_that_is_read_is_not_resized(operator: Any, native: str) -> None:
-    told = []
+    report = []
     for device in (native, "flagos"):
         x, y = torch.arange(3.0, device=device), torch.ones(4096, 3, device=device)
         with pytest.raises(RuntimeError) as error:
             operator(x, y, out=x)
-        told.append((str(error.value), _state(x), x.tolist()))
+        report.append((str(error.value), _state(x), x.tolist()))
         with pytest.raises(RuntimeError):
             x.add_(y)
         z = torch.ones(3, device=device)
         assert operator(z, z, out=z) is z
-    assert told[0] == told[1]
+    assert report[0] == report[1]
 
 
 def test_an_in_place_operator_that_raises_leaves_the_tensor(native: str) -> None:

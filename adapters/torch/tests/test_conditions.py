@@ -242,9 +242,9 @@ python_kernels.limit("aten::exp", "mine", ["contiguous"])
 x.exp(), x.t().exp()
 """
     lines = run_python(script, FLAGOS_LOG_DISPATCH="1").stderr.splitlines()
-    told = [line.rpartition(" ")[2] for line in lines if "[flagos dispatch] exp ->" in line]
-    assert len(told) == 2 and told[0] == "mine", lines
-    assert f"{told[1]}.native" in native_implementations, lines
+    report = [line.rpartition(" ")[2] for line in lines if "[flagos dispatch] exp ->" in line]
+    assert len(report) == 2 and report[0] == "mine", lines
+    assert f"{report[1]}.native" in native_implementations, lines
 
 
 def follows(op: str) -> bool:

@@ -89,11 +89,11 @@ def test_without_flaggems_nothing_is_imported_for_it_until_it_is_asked_for(run_p
         print(error)
     print(torch_fl.is_flaggems_enabled())
     """
-    first, told, last = run_python(script).stdout.splitlines()
+    first, report, last = run_python(script).stdout.splitlines()
     assert (first, last) == ("False False", "False")
-    assert told.startswith("FlagGems cannot be used: it is not installed")
-    first, told, _ = run_python(script, FLAGGEMS_SOURCE_DIR=str(tmp_path)).stdout.splitlines()
-    assert first == "True True" and "not installed" not in told
+    assert report.startswith("FlagGems cannot be used: it is not installed")
+    first, report, _ = run_python(script, FLAGGEMS_SOURCE_DIR=str(tmp_path)).stdout.splitlines()
+    assert first == "True True" and "not installed" not in report
 
 
 def test_a_policy_that_does_not_exist_is_refused_without_flaggems_too(run_python):

@@ -102,7 +102,7 @@ def test_a_library_that_cannot_be_completed_is_imported_with_a_warning(
     tmp_path: Path, run_python
 ) -> None:
     (tmp_path / "safetensors.py").write_text("version = 'another'")
-    told = run_python(
+    report = run_python(
         """
         import torch
         import safetensors
@@ -112,8 +112,8 @@ def test_a_library_that_cannot_be_completed_is_imported_with_a_warning(
         fresh=True,
         PYTHONPATH=str(tmp_path),
     )
-    assert told.stdout.strip() == "2.0"
-    assert "RuntimeWarning: safetensors was imported as it is, without flagos" in told.stderr
+    assert report.stdout.strip() == "2.0"
+    assert "RuntimeWarning: safetensors was imported as it is, without flagos" in report.stderr
 
 
 def test_the_device_imports_no_library(run_python) -> None:

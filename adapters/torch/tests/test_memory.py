@@ -186,8 +186,8 @@ def test_an_injected_failure_says_that_it_is_injected(run_python):
             print(error)
     """
     lines = run_python(script, FLAGOS_HOST_FAULT="alloc=1.0").stdout.splitlines()
-    told = [line for line in lines if "injected failure" in line and "FLAGOS_HOST_FAULT" in line]
-    assert len(told) == 2
+    report = [line for line in lines if "injected failure" in line and "FLAGOS_HOST_FAULT" in line]
+    assert len(report) == 2
 
 
 @pytest.mark.host

@@ -52,11 +52,11 @@ def test_two_hosts_work_together_until_the_cable_is_cut_and_when_it_is_mended(ho
     variables = {"FLAGOS_COMM_ENGINE": "nccl", "FLAGOS_COMM_LIBRARY": str(library)}
     for rank, end in enumerate(launch("hosts.py", *hosts, ranks=2, **variables)):
         assert end.status == 0, end.output
-        told = re.search(
+        report = re.search(
             rf"flagos after ([\d.]+) s: flagos:all_reduce \(sequence 2, 1000 elements\) in group \S+ on "
             rf"rank {rank}: not done within 3000 ms",
             end.output,
         )
-        assert told is not None and 2.5 < float(told.group(1)) < 60, end.output
+        assert report is not None and 2.5 < float(report.group(1)) < 60, end.output
         assert re.search(r"gloo after [\d.]+ s: ", end.output), end.output
         assert "went on after the cable was mended" in end.output

@@ -100,9 +100,11 @@ def test_the_command_finds_the_same_without_torch() -> None:
 
 def test_flagos_devices_tells_which_shim(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "flagos", "devices"]
-    told = json.loads(subprocess.run([*command, "--json"], capture_output=True, check=True).stdout)
+    report = json.loads(
+        subprocess.run([*command, "--json"], capture_output=True, check=True).stdout
+    )
     name = f"torch_{_shims.minor_of(torch.__version__).replace('.', '_')}.so"
-    (framework,) = told["frameworks"]
+    (framework,) = report["frameworks"]
     assert framework["name"].split("+")[0] == f"torch {torch.__version__}".split("+")[0]
     assert framework["native"] == f"torch_fl/_shims/{name}" and framework["reason"] is None
     text = subprocess.run(command, capture_output=True, check=True, text=True).stdout

@@ -57,5 +57,5 @@ def test_retired_variables_are_reported_once(run_python, modules):
     script = f"import {modules}; x = torch.ones(2, device='flagos'); torch.flagos.init(); x.add_(1)"
     variables = {"FLAGOS_METAX_MM_HALF_MODE": "hgemm", "FLAGOS_METAX_COMPAT": "1"}
     lines = run_python(script, fresh=True, **variables).stderr.splitlines()
-    told = [line for line in lines if "has no effect" in line]
-    assert sorted(line.split()[0] for line in told) == sorted(variables), told
+    report = [line for line in lines if "has no effect" in line]
+    assert sorted(line.split()[0] for line in report) == sorted(variables), report

@@ -35,15 +35,17 @@ x.tanh()
     ],
 )
 def test_flaggems_is_logged_as_it_was_routed(run_python, route, name):
-    told = run_python(LIKE_FLAGGEMS, FLAGOS_LOG="dispatch", FLAGOS_OP_tanh=route).stderr
-    assert f"[flagos dispatch] tanh -> {name}\n" in told
+    report = run_python(LIKE_FLAGGEMS, FLAGOS_LOG="dispatch", FLAGOS_OP_tanh=route).stderr
+    assert f"[flagos dispatch] tanh -> {name}\n" in report
 
 
 def test_a_file_that_routes_all_to_python_is_logged_so(run_python, tmp_path):
     conf = tmp_path / "backends.conf"
     conf.write_text("* = flagos_python | vendor | cpu\n")
-    told = run_python(LIKE_FLAGGEMS, FLAGOS_LOG="dispatch", FLAGOS_BACKEND_CONFIG=str(conf)).stderr
-    assert "[flagos dispatch] tanh -> flagos_python\n" in told
+    report = run_python(
+        LIKE_FLAGGEMS, FLAGOS_LOG="dispatch", FLAGOS_BACKEND_CONFIG=str(conf)
+    ).stderr
+    assert "[flagos dispatch] tanh -> flagos_python\n" in report
 
 
 DECLINES = """
@@ -58,16 +60,16 @@ torch.zeros(2, device="flagos").tanh()
 @pytest.mark.parametrize("variable", ["FLAGOS_LOG", "FLAGOS_LOG_FALLBACK"])
 def test_a_call_that_the_native_kernel_takes_over_is_no_fallback_to_the_cpu(run_python, variable):
     value = "dispatch,fallback" if variable == "FLAGOS_LOG" else "1"
-    told = run_python(DECLINES, **{variable: value}).stderr
-    assert "[flagos fallback] aten::tanh: not today\n" in told and "cpu_fallback" not in told
-    assert ("[flagos dispatch]" in told) is (variable == "FLAGOS_LOG")
+    report = run_python(DECLINES, **{variable: value}).stderr
+    assert "[flagos fallback] aten::tanh: not today\n" in report and "cpu_fallback" not in report
+    assert ("[flagos dispatch]" in report) is (variable == "FLAGOS_LOG")
 
 
 @pytest.mark.needs("compiler")
 def test_a_call_on_the_cpu_is_logged_as_torch_fl_logs_it(on_chip):
     script = "device(torch.rand(3)).erfinv()\nassert fallbacks()"
-    told = on_chip(script, FLAGOS_LOG="fallback").stderr
-    assert "[flagos cpu_fallback] aten::erfinv\n" in told and "[flagos dispatch]" not in told
+    report = on_chip(script, FLAGOS_LOG="fallback").stderr
+    assert "[flagos cpu_fallback] aten::erfinv\n" in report and "[flagos dispatch]" not in report
 
 
 def test_a_misspelled_word_of_the_log_is_an_error(run_python):
@@ -101,17 +103,17 @@ TELL_FILE = "import torch_fl; print(torch_fl.backend_config_path())"
 )
 def test_a_path_of_the_package_finds_its_file(run_python, tmp_path, asked):
     script = f"import os; os.chdir({str(tmp_path)!r})\n{TELL_FILE}"
-    told = run_python(script, FLAGOS_BACKEND_CONFIG=asked).stdout.strip()
+    report = run_python(script, FLAGOS_BACKEND_CONFIG=asked).stdout.strip()
     found = PACKAGE / "configs" / Path(asked).name if asked else PACKAGE / "backends.conf"
-    assert Path(told) == found and found.is_file()
+    assert Path(report) == found and found.is_file()
 
 
 def test_the_path_of_an_own_file_is_told(run_python, tmp_path):
     conf = tmp_path / "mine.conf"
     conf.write_text("mm = cpu\n")
     script = f"import os; os.chdir({str(tmp_path)!r})\n{TELL_FILE}"
-    told = run_python(script, FLAGOS_BACKEND_CONFIG="mine.conf").stdout.strip()
-    assert Path(told) == conf
+    report = run_python(script, FLAGOS_BACKEND_CONFIG="mine.conf").stdout.strip()
+    assert Path(report) == conf
 
 
 GENERATED = """
@@ -134,8 +136,8 @@ def test_a_generated_file_may_route_what_flagos_leaves_to_torch(run_python, tmp_
     """
     done = run_python(script, fresh=True, FLAGOS_BACKEND_CONFIG=str(conf))
     assert "decided by: " + str(conf) in done.stdout and "the built-in default" in done.stdout
-    told = [line for line in done.stderr.splitlines() if "without effect" in line]
-    assert len(told) == 1 and "and 2 more" in told[0], done.stderr
+    report = [line for line in done.stderr.splitlines() if "without effect" in line]
+    assert len(report) == 1 and "and 2 more" in report[0], done.stderr
     conf.write_text("_conv_depthwise2 = cpu\n")
     assert (
         "_conv_depthwise2`"
@@ -158,8 +160,8 @@ def test_documented_variables_are_told_once(run_python):
         "FLAGOS_USE_VENDOR_OPS",
     ]
     lines = run_python(script, fresh=True, **dict.fromkeys(names, "1")).stderr.splitlines()
-    told = [line.split() for line in lines if "has no effect" in line]
-    assert sorted(next(w for w in words if w.startswith("FLAGOS_")) for words in told) == sorted(
+    report = [line.split() for line in lines if "has no effect" in line]
+    assert sorted(next(w for w in words if w.startswith("FLAGOS_")) for words in report) == sorted(
         names
     )
     done = run_python(script, fails=True, FLAGOS_TILEOP_FULL="1")

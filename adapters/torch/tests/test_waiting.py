@@ -88,8 +88,8 @@ def test_a_program_that_does_not_ask_sees_no_difference(run):
     beside = run(ORDINARY, TORCH_DEVICE_BACKEND_AUTOLOAD="1")
     assert beside.stdout == alone.stdout
     # The environment may lie in a folder of that name, which modules print.
-    told = alone.stdout.replace(sys.prefix, "")
-    assert "flagos" not in told and len(told.splitlines()) > 20
+    report = alone.stdout.replace(sys.prefix, "")
+    assert "flagos" not in report and len(report.splitlines()) > 20
 
 
 @pytest.mark.slow

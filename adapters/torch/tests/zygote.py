@@ -49,19 +49,19 @@ PR_SET_PDEATHSIG = 1
 @contextmanager
 def store() -> Iterator[dict[str, str]]:
     """The variables that tell ranks of a store, which lives for the time of the context."""
-    answer, told = os.pipe()
+    answer, report = os.pipe()
     child = os.fork()
     if child == 0:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         try:
             served = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-            os.write(told, str(served.port).encode())
-            os.close(told)
+            os.write(report, str(served.port).encode())
+            os.close(report)
             signal.pause()
         finally:
             traceback.print_exc()
             os._exit(1)
-    os.close(told)
+    os.close(report)
     try:
         with os.fdopen(answer) as file:
             port = file.read()

@@ -455,9 +455,9 @@ def test_products_of_groups_and_blocks(rows: int, columns: int) -> None:
 
 
 def test_the_plan_says_why_the_reference_serves() -> None:
-    told = str(flagos.explain("vllm::paged_attention"))
-    assert "* reference.paged_attention" in told and str(triton_missing()) in told
-    assert "FlashAttention 3 is for CUDA" in told
+    report = str(flagos.explain("vllm::paged_attention"))
+    assert "* reference.paged_attention" in report and str(triton_missing()) in report
+    assert "FlashAttention 3 is for CUDA" in report
 
 
 def test_a_route_and_a_declined_call_are_counted() -> None:

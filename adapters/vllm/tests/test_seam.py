@@ -91,9 +91,9 @@ def test_the_command_explains_them(run_python: Run) -> None:
 from flagos.cli import main
 assert main(["explain", "_C::silu_and_mul"]) == 0 and main(["explain", "vllm::lora_shrink"]) == 0
 """
-    told = run_python(script, FLAGOS_VENDOR="host").stdout
-    assert "_C::silu_and_mul -> reference.silu_and_mul" in told
-    assert "vLLM's own kernels are for CUDA, and vendor host serves flagos here" in told
+    report = run_python(script, FLAGOS_VENDOR="host").stdout
+    assert "_C::silu_and_mul -> reference.silu_and_mul" in report
+    assert "vLLM's own kernels are for CUDA, and vendor host serves flagos here" in report
 
 
 def test_torch_cuda_stays_as_it_was(run_python: Run) -> None:
@@ -251,5 +251,5 @@ nvml.nvmlInit = fails
 assert not platform.is_fully_connected([0, 1])
 assert not platform.use_custom_allreduce()  # no wheel of vLLM with kernels for CUDA is here
 """
-    told = run_python(script, FLAGOS_VENDOR="host").stderr
-    assert "NVML does not say whether NVLink joins the devices: no driver" in told
+    report = run_python(script, FLAGOS_VENDOR="host").stderr
+    assert "NVML does not say whether NVLink joins the devices: no driver" in report

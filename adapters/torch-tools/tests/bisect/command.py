@@ -44,23 +44,23 @@ class Bisect:
         out, err = process.communicate(timeout=SECONDS)
         assert process.returncode == status, (out, err)
         print(err)
-        told: dict[str, Any] = json.loads(out) | {"progress": err.splitlines()}
-        return told
+        report: dict[str, Any] = json.loads(out) | {"progress": err.splitlines()}
+        return report
 
 
-def operators(told: dict[str, Any]) -> list[list[str]]:
+def operators(report: dict[str, Any]) -> list[list[str]]:
     """The operators of each cause, sorted."""
     return sorted(
         sorted(each["op"].removeprefix("aten::") for each in cause["operators"])
-        for cause in told["causes"]
+        for cause in report["causes"]
     )
 
 
 def repro(
-    told: dict[str, Any], bisect: Bisect, **variables: str
+    report: dict[str, Any], bisect: Bisect, **variables: str
 ) -> subprocess.CompletedProcess[str]:
     """Runs the repro of the first cause, outside of the search and its folder."""
-    path = bisect.folder / told["causes"][0]["call"]["repro"]
+    path = bisect.folder / report["causes"][0]["call"]["repro"]
     kept = {name: value for name, value in os.environ.items() if not name.startswith("FLAGOS_")}
     return subprocess.run(
         [sys.executable, str(path)],

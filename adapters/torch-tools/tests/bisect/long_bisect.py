@@ -22,18 +22,18 @@ pytestmark = pytest.mark.host
 
 
 def test_two_that_are_wrong_only_together_are_found_in_thirty_runs(bisect: Bisect) -> None:
-    told = bisect("--compare", "native", status=0, WRONG="cos special_i1", HOW="both")
-    assert told["operators"] >= 100
-    assert operators(told) == [["cos", "special_i1"]]
-    assert told["runs"] <= 30, told["runs"]
+    report = bisect("--compare", "native", status=0, WRONG="cos special_i1", HOW="both")
+    assert report["operators"] >= 100
+    assert operators(report) == [["cos", "special_i1"]]
+    assert report["runs"] <= 30, report["runs"]
 
 
 def test_two_of_which_either_is_wrong_are_found_in_thirty_runs(bisect: Bisect) -> None:
-    told = bisect("--compare", "native", status=0, WRONG="cos special_i1")
-    assert told["operators"] >= 100
-    assert operators(told) == [["cos"], ["special_i1"]]
-    assert told["runs"] <= 30, told["runs"]
-    assert [cause["call"]["op"] for cause in told["causes"]] == ["aten::cos", "aten::special_i1"]
+    report = bisect("--compare", "native", status=0, WRONG="cos special_i1")
+    assert report["operators"] >= 100
+    assert operators(report) == [["cos"], ["special_i1"]]
+    assert report["runs"] <= 30, report["runs"]
+    assert [cause["call"]["op"] for cause in report["causes"]] == ["aten::cos", "aten::special_i1"]
 
 
 def test_the_status_is_a_check_of_its_own(bisect: Bisect) -> None:
@@ -45,10 +45,10 @@ def test_the_status_is_a_check_of_its_own(bisect: Bisect) -> None:
         check=True,
     )
     expected = native.stdout.split()[-1]
-    told = bisect(status=0, WRONG="mm", PLANTED=FEW, EXPECTED=expected)
-    assert operators(told) == [["mm"]]
-    assert told["causes"][0]["outcome"]["detail"] == "status 3 (the total is wrong)"
-    assert told["causes"][0]["call"]["kind"] == "differs"
+    report = bisect(status=0, WRONG="mm", PLANTED=FEW, EXPECTED=expected)
+    assert operators(report) == [["mm"]]
+    assert report["causes"][0]["outcome"]["detail"] == "status 3 (the total is wrong)"
+    assert report["causes"][0]["call"]["kind"] == "differs"
 
 
 @pytest.mark.parametrize(
@@ -65,30 +65,30 @@ def test_a_call_that_does_not_end_is_kept_before_it_begins(
 ) -> None:
     options = ("--timeout", "15") if how == "hang" else ()
     planted = "exp native_layer_norm" if how == "crash" else "native_layer_norm"
-    told = bisect(*options, status=0, WRONG="native_layer_norm", HOW=how, PLANTED=planted)
-    assert operators(told) == [["native_layer_norm"]]
-    assert detail in told["causes"][0]["outcome"]["detail"]
-    call = told["causes"][0]["call"]
+    report = bisect(*options, status=0, WRONG="native_layer_norm", HOW=how, PLANTED=planted)
+    assert operators(report) == [["native_layer_norm"]]
+    assert detail in report["causes"][0]["outcome"]["detail"]
+    call = report["causes"][0]["call"]
     assert (call["kind"], call["op"]) == (kind, "aten::native_layer_norm")
     assert call["arguments"] == ["float32[6, 6]", "[6]", "None", "None", "1e-05"]
     variables = {"WRONG": "native_layer_norm", "PLANTED": planted}
-    assert repro(told, bisect, HOW=how, **variables).returncode == 1
-    assert repro(told, bisect, HOW=how, PLANTED=planted, WRONG="").returncode == 0
+    assert repro(report, bisect, HOW=how, **variables).returncode == 1
+    assert repro(report, bisect, HOW=how, PLANTED=planted, WRONG="").returncode == 0
 
 
 def test_nothing_more_is_run_where_native_kernels_fail(bisect: Bisect) -> None:
-    told = bisect(status=1, PLANTED=FEW, EXPECTED="0")
-    assert (told["verdict"], told["runs"]) == ("native fails", 1)
-    assert "no route is to blame" in told["message"]
+    report = bisect(status=1, PLANTED=FEW, EXPECTED="0")
+    assert (report["verdict"], report["runs"]) == ("native fails", 1)
+    assert "no route is to blame" in report["message"]
 
 
 def test_an_outcome_that_varies_is_noticed(bisect: Bisect) -> None:
     runs = str(bisect.folder / "count")
-    told = bisect("--state", "once", status=1, PLANTED=FEW, RUNS=runs)
-    assert told["verdict"] == "not reproducible"
+    report = bisect("--state", "once", status=1, PLANTED=FEW, RUNS=runs)
+    assert report["verdict"] == "not reproducible"
     # With two runs of each set, one of which fails if any of its kernels is called, there is a set.
-    told = bisect("--repeat", "2", status=0, PLANTED="exp", RUNS=runs)
-    assert operators(told) == [["exp"]]
+    report = bisect("--repeat", "2", status=0, PLANTED="exp", RUNS=runs)
+    assert operators(report) == [["exp"]]
 
 
 def test_native_runs_that_differ_are_noticed(bisect: Bisect) -> None:
@@ -97,9 +97,9 @@ def test_native_runs_that_differ_are_noticed(bisect: Bisect) -> None:
         "import os, torch\ntorch.ones(1, device='flagos')\n"
         "torch.flagos.mark('loss', torch.tensor(float(os.getpid())))\n"
     )
-    told = bisect("--compare", "native", status=1, program=[sys.executable, str(script)])
-    assert (told["verdict"], told["runs"]) == ("not reproducible", 2)
-    assert "two runs with every operator routed to native differ" in told["message"]
+    report = bisect("--compare", "native", status=1, program=[sys.executable, str(script)])
+    assert (report["verdict"], report["runs"]) == ("not reproducible", 2)
+    assert "two runs with every operator routed to native differ" in report["message"]
 
 
 def test_seeds_are_fixed(bisect: Bisect) -> None:
@@ -109,8 +109,8 @@ def test_seeds_are_fixed(bisect: Bisect) -> None:
         "x = torch.rand(3, device='flagos').sum().cpu() + torch.rand(1) + random.random()\n"
         "torch.flagos.mark('x', x + len({hash('a')}) + hash('a') % 1000)\n"
     )
-    told = bisect("--compare", "native", status=1, program=[sys.executable, str(script)])
-    assert (told["verdict"], told["runs"]) == ("passes", 3)
+    report = bisect("--compare", "native", status=1, program=[sys.executable, str(script)])
+    assert (report["verdict"], report["runs"]) == ("passes", 3)
 
 
 def until(true: Callable[[], bool]) -> None:
@@ -141,14 +141,14 @@ def test_a_search_goes_on_after_it_was_ended(bisect: Bisect, number: signal.Sign
     assert process.returncode == (-number if number == signal.SIGKILL else 130), err
     until(lambda: not child[0].is_running() or child[0].status() == psutil.STATUS_ZOMBIE)
     before = runs_in(state)
-    told = bisect(*options, status=0, **wrong)
-    assert operators(told) == [["mm"]]
-    again = [line for line in told["progress"] if "(before)" in line]
+    report = bisect(*options, status=0, **wrong)
+    assert operators(report) == [["mm"]]
+    again = [line for line in report["progress"] if "(before)" in line]
     assert len(again) == before >= 2
     # All of it is known now.
-    told = bisect(*options, status=0, **wrong)
-    runs = [line for line in told["progress"] if line.startswith("run ")]
-    assert all("(before)" in line for line in runs) and len(runs) == told["runs"]
+    report = bisect(*options, status=0, **wrong)
+    runs = [line for line in report["progress"] if line.startswith("run ")]
+    assert all("(before)" in line for line in runs) and len(runs) == report["runs"]
 
 
 def test_a_state_of_another_search_is_refused(bisect: Bisect) -> None:
@@ -157,9 +157,9 @@ def test_a_state_of_another_search_is_refused(bisect: Bisect) -> None:
     program = [sys.executable, "program.py"]
 
     def refused(*options: str, **variables: str) -> str:
-        told = bisect("--state", "state", *options, status=1, program=program, **variables)
-        assert "--state" in told["hint"]
-        return str(told["error"])
+        report = bisect("--state", "state", *options, status=1, program=program, **variables)
+        assert "--state" in report["hint"]
+        return str(report["error"])
 
     bisect("--state", "state", status=1, program=program, PLANTED="exp")  # passes
     assert "its check had nan=False, and here it is True" in refused("--nan", PLANTED="exp")
@@ -170,8 +170,8 @@ def test_a_state_of_another_search_is_refused(bisect: Bisect) -> None:
     assert "is broken" in refused(PLANTED="exp")
     (bisect.folder / "other").mkdir()
     (bisect.folder / "other" / "file").touch()
-    told = bisect("--state", "other", status=1, program=program)
-    assert "no state of `flagos bisect`" in told["error"]
+    report = bisect("--state", "other", status=1, program=program)
+    assert "no state of `flagos bisect`" in report["error"]
 
 
 def test_routes_of_the_program_are_beaten(bisect: Bisect) -> None:
@@ -191,10 +191,10 @@ def test_routes_of_the_program_are_beaten(bisect: Bisect) -> None:
         "    y = torch.exp(torch.tan(torch.nn.functional.linear(x, x)))\n"
         "torch.flagos.mark('y', y)\n"
     )
-    told = bisect("--compare", "native", status=0, program=[sys.executable, str(script)])
-    assert told["operators"] == 3
-    assert operators(told) == [["exp"]]
-    assert told["causes"][0]["call"]["repro_status"] == 1
+    report = bisect("--compare", "native", status=0, program=[sys.executable, str(script)])
+    assert report["operators"] == 3
+    assert operators(report) == [["exp"]]
+    assert report["causes"][0]["call"]["repro_status"] == 1
 
 
 def test_a_composite_kernel_gives_way_to_its_parts(bisect: Bisect) -> None:
@@ -206,9 +206,9 @@ def test_a_composite_kernel_gives_way_to_its_parts(bisect: Bisect) -> None:
         "x = torch.ones(2, 2, device='flagos')\n"
         "torch.flagos.mark('y', torch.nn.functional.linear(x, x))\n"
     )
-    told = bisect("--compare", "native", status=0, program=[sys.executable, str(script)])
-    assert operators(told) == [["linear"]]
-    assert told["causes"][0]["call"]["repro_status"] == 1
+    report = bisect("--compare", "native", status=0, program=[sys.executable, str(script)])
+    assert operators(report) == [["linear"]]
+    assert report["causes"][0]["call"]["repro_status"] == 1
 
 
 def test_a_call_of_a_backward_pass_has_its_place_in_the_forward_pass(bisect: Bisect) -> None:
@@ -223,9 +223,9 @@ def test_a_call_of_a_backward_pass_has_its_place_in_the_forward_pass(bisect: Bis
         "torch.flagos.mark('gradient', x.grad)\n"
     )
     program = [sys.executable, str(script)]
-    told = bisect("--compare", "native", status=0, program=program)
-    assert operators(told) == [["tanh_backward"]]
-    call = told["causes"][0]["call"]
+    report = bisect("--compare", "native", status=0, program=program)
+    assert operators(report) == [["tanh_backward"]]
+    call = report["causes"][0]["call"]
     assert call["gradient_of"] == "TanhBackward0"
     assert any(
         line.endswith("backward.py:5 in <module>: y = torch.tanh(x.t())")
@@ -246,10 +246,10 @@ def test_kernels_of_the_vendor_are_searched_beside_the_cpu(bisect: Bisect, chip:
     )
     variables = {"FLAGOS_VENDOR": "example", "FLAGOS_VENDOR_PATH": str(chip)}
     options = ("--compare", "cpu", "--rtol", "0", "--atol", "0")
-    told = bisect(*options, status=0, program=[sys.executable, str(script)], **variables)
-    assert told["operators"] >= 2
-    assert operators(told) == [["mm"]]
-    call = told["causes"][0]["call"]
+    report = bisect(*options, status=0, program=[sys.executable, str(script)], **variables)
+    assert report["operators"] >= 2
+    assert operators(report) == [["mm"]]
+    call = report["causes"][0]["call"]
     # The kernel is right, and adds in another order.
     assert (call["kind"], call["impl"]) == ("rounding", "example.native")
     assert call["repro_status"] == 0
@@ -265,8 +265,8 @@ def test_operators_that_draw_random_numbers_stay_native(bisect: Bisect) -> None:
         "torch.flagos.mark('y', torch.empty(3, device='flagos').normal_())\n"
     )
     program = [sys.executable, str(script)]
-    told = bisect("--compare", "native", status=1, program=program)
-    assert told["verdict"] == "not searched"
-    assert "normal_" in told["message"]
-    told = bisect("--compare", "native", "--random", status=0, program=program)
-    assert operators(told) == [["normal_"]]
+    report = bisect("--compare", "native", status=1, program=program)
+    assert report["verdict"] == "not searched"
+    assert "normal_" in report["message"]
+    report = bisect("--compare", "native", "--random", status=0, program=program)
+    assert operators(report) == [["normal_"]]

@@ -23,11 +23,11 @@ pytestmark = pytest.mark.host
 
 @pytest.mark.slow
 def test_one_wrong_kernel_among_all_is_found_in_twelve_runs(bisect: Bisect) -> None:
-    told = bisect("--compare", "native", status=0, WRONG="sinc")
-    assert told["operators"] >= 100
-    assert operators(told) == [["sinc"]]
-    assert told["runs"] <= 12, told["runs"]
-    call = told["causes"][0]["call"]
+    report = bisect("--compare", "native", status=0, WRONG="sinc")
+    assert report["operators"] >= 100
+    assert operators(report) == [["sinc"]]
+    assert report["runs"] <= 12, report["runs"]
+    call = report["causes"][0]["call"]
     assert (call["kind"], call["op"], call["call"]) == ("differs", "aten::sinc", 0)
     assert call["arguments"] == ["float32[6, 6]"]
     (found,) = [one for one in call["differences"] if one["differs"]]
@@ -35,25 +35,25 @@ def test_one_wrong_kernel_among_all_is_found_in_twelve_runs(bisect: Bisect) -> N
     assert (found["at"], found["beyond"], found["nan"]) == ([0, 1], 1, 0)
     assert any("program.py" in line and "in calls" in line for line in call["stack"])
     # The file shows the difference by itself, and none where the kernel is right.
-    shown = repro(told, bisect, WRONG="sinc")
+    shown = repro(report, bisect, WRONG="sinc")
     assert shown.returncode == call["repro_status"] == 1, shown
     assert "max |Δ| 3 at [0, 1]" in shown.stdout
-    assert repro(told, bisect, WRONG="").returncode == 0
+    assert repro(report, bisect, WRONG="").returncode == 0
 
 
 @pytest.mark.slow
 def test_nan_needs_no_reference(bisect: Bisect) -> None:
-    told = bisect("--nan", status=0, WRONG="tanh", HOW="nan", PLANTED=FEW)
-    assert operators(told) == [["tanh"]]
-    assert told["causes"][0]["outcome"]["kind"] == "nan"
-    (found,) = [one for one in told["causes"][0]["call"]["differences"] if one["differs"]]
+    report = bisect("--nan", status=0, WRONG="tanh", HOW="nan", PLANTED=FEW)
+    assert operators(report) == [["tanh"]]
+    assert report["causes"][0]["outcome"]["kind"] == "nan"
+    (found,) = [one for one in report["causes"][0]["call"]["differences"] if one["differs"]]
     assert (found["nan_expected"], found["nan"]) == (0, 1)
 
 
 @pytest.mark.slow
 def test_nothing_is_run_where_nothing_is_wrong(bisect: Bisect) -> None:
-    told = bisect("--compare", "native", status=1, PLANTED=FEW)
-    assert (told["verdict"], told["runs"]) == ("passes", 3)
+    report = bisect("--compare", "native", status=1, PLANTED=FEW)
+    assert (report["verdict"], report["runs"]) == ("passes", 3)
 
 
 @pytest.mark.slow
@@ -69,9 +69,9 @@ def test_nothing_is_run_where_nothing_is_wrong(bisect: Bisect) -> None:
 def test_what_cannot_be_searched_is_said(
     bisect: Bisect, options: list[str], program: str, says: str
 ) -> None:
-    told = bisect(*options, status=1, program=[sys.executable, "-c", program])
-    assert says in told["error"]
-    assert told["hint"]
+    report = bisect(*options, status=1, program=[sys.executable, "-c", program])
+    assert says in report["error"]
+    assert report["hint"]
 
 
 def test_a_program_that_is_not_there_is_named(bisect: Bisect) -> None:
@@ -125,13 +125,13 @@ def test_the_variable_names_a_run_or_is_an_error(bisect: Bisect) -> None:
 def test_a_search_that_ran_out_of_runs_goes_on_with_more(bisect: Bisect) -> None:
     program = [sys.executable, "-c", f"{PROGRAM.read_text()}\n# {'long' * 100}"]
     options = ("--compare", "native", "--state", "state \udcff")
-    told = bisect(
+    report = bisect(
         *options, "--max-runs", "3", status=1, program=program, PLANTED="exp mm", WRONG="mm"
     )
-    assert told["verdict"] == "too many runs" and "continues from here" in told["message"]
-    told = bisect(*options, status=0, program=program, PLANTED="exp mm", WRONG="mm")
-    assert operators(told) == [["mm"]]
-    assert sum("(before)" in line for line in told["progress"]) == 3
+    assert report["verdict"] == "too many runs" and "continues from here" in report["message"]
+    report = bisect(*options, status=0, program=program, PLANTED="exp mm", WRONG="mm")
+    assert operators(report) == [["mm"]]
+    assert sum("(before)" in line for line in report["progress"]) == 3
 
 
 def test_words_that_are_no_files_are_words(tmp_path: Path) -> None:
@@ -158,9 +158,9 @@ RUN = {"key": "a", "folder": ".", "outcome": {"kind": "ok", "detail": ""}, "seco
 def test_a_broken_state_is_refused(tmp_path: Path, about: object, runs: object, said: str) -> None:
     text = json.dumps({"format": 1, "about": about, "runs": runs})
     (tmp_path / "search.json").write_text(text)
-    with pytest.raises(CommandError, match=said) as told, State(tmp_path, {}).opened():
+    with pytest.raises(CommandError, match=said) as report, State(tmp_path, {}).opened():
         pass
-    assert "is broken" in str(told.value) and "--state" in str(told.value.hint)
+    assert "is broken" in str(report.value) and "--state" in str(report.value.hint)
     (tmp_path / "search.json").write_text(json.dumps({"format": 1, "about": {}, "runs": [RUN]}))
     state = State(tmp_path, {})
     with state.opened():

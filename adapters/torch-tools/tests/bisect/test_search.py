@@ -109,18 +109,18 @@ def test_no_set_is_asked_for_twice(drawn: list[set[int]]) -> None:
 
 
 def test_how_many_are_left_is_told() -> None:
-    told = []
+    report = []
     search: Search
 
     def fails(some: frozenset[str]) -> bool:
-        told.append(search.left)
+        report.append(search.left)
         return "op77" in some
 
     search = Search(items(128), fails)
     search.know(frozenset(items(128)), True)
     search.causes()
-    assert told == sorted(told, reverse=True)
-    assert told[0] == len(told)
+    assert report == sorted(report, reverse=True)
+    assert report[0] == len(report)
 
 
 def test_items_differ() -> None:

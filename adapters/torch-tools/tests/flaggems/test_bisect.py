@@ -56,9 +56,9 @@ def test_a_wrong_kernel_of_flaggems_is_found(tmp_path: Path) -> None:
         check=False,
     )
     assert ended.returncode == 0, ended.stderr + ended.stdout
-    told = json.loads(ended.stdout)
-    assert told["operators"] == 4
-    (cause,) = told["causes"]
+    report = json.loads(ended.stdout)
+    assert report["operators"] == 4
+    (cause,) = report["causes"]
     assert [(each["op"], each["impl"]) for each in cause["operators"]] == [
         ("aten::silu", "flaggems.silu")
     ]

@@ -189,16 +189,16 @@ def test_conditions_hold_for_interpreted_kernels(limited: Any) -> None:
     """Its own kernel, with conditions that change: only calls that it serves come to FlagGems' function."""
     function, x = implementations.function("exp"), torch.linspace(-1, 1, 6).reshape(2, 3)
     kinds = {"nonempty": x[:0], "dimensioned": x.sum(), "contiguous": x.t(), "": x}
-    told: list[envelope.Holding] = []
-    function.on_call = told.append
+    report: list[envelope.Holding] = []
+    function.on_call = report.append
     try:
         for only in ("nonempty", "dimensioned", "contiguous"):
             limited("exp", only)
             for breaks, argument in kinds.items():
-                told.clear()
+                report.clear()
                 with torch_fl.route({"exp": "flaggems"}):
                     torch.testing.assert_close(on("flagos", argument).exp().cpu(), argument.exp())
-                assert len(told) == (breaks != only), (only, breaks)
+                assert len(report) == (breaks != only), (only, breaks)
     finally:
         function.on_call = None
 

@@ -284,19 +284,19 @@ def run(
 
 
 def test_a_program_is_served_from_the_pack_without_flaggems(tmp_path: Path, pack: Path) -> None:
-    told = run(tmp_path, pack)
-    assert told["packed"] == [SEVENS] * 4
-    assert told["replays"] == 4 and told["calls"] == 5
-    assert told["imported"] == []
-    assert f"its signature is one of 4 of the pack {pack}" in told["explained"]
+    report = run(tmp_path, pack)
+    assert report["packed"] == [SEVENS] * 4
+    assert report["replays"] == 4 and report["calls"] == 5
+    assert report["imported"] == []
+    assert f"its signature is one of 4 of the pack {pack}" in report["explained"]
 
 
 @pytest.mark.slow
 def test_calls_that_are_not_in_the_pack_go_to_the_native_kernel_and_are_counted(
     tmp_path: Path, pack: Path
 ) -> None:
-    told = run(tmp_path, pack)
-    assert told["outside"] == [[-0.0, -1.0], [-2.0, -3.0]] and told["fallbacks"] == 1
+    report = run(tmp_path, pack)
+    assert report["outside"] == [[-0.0, -1.0], [-2.0, -3.0]] and report["fallbacks"] == 1
     said = run(tmp_path, pack, fails=True, FLAGOS_STRICT="1")
     assert "the call is not in the pack" in said
 
@@ -312,16 +312,16 @@ def test_calls_of_the_pack_are_verified_where_this_table_knows_smaller_ones(
     jit = run(tmp_path, pack, table={"neg": narrow}, FLAGOS_PACK_OUTSIDE="jit")
     assert jit["packed"] == [NEGATED] * 4, "FlagGems serves too, within its sizes"
     beyond = narrow | {"beyond": "neg(float32[3]): wrong"}
-    told = run(tmp_path, pack, table={"neg": beyond})
-    assert told["packed"] == [NEGATED] * 4 and told["fallbacks"] == 5
+    report = run(tmp_path, pack, table={"neg": beyond})
+    assert report["packed"] == [NEGATED] * 4 and report["fallbacks"] == 5
 
 
 @pytest.mark.slow
 def test_flaggems_serves_them_if_it_is_asked_to(tmp_path: Path, pack: Path) -> None:
-    told = run(tmp_path, pack, FLAGOS_PACK_OUTSIDE="jit")
-    assert told["packed"] == [SEVENS] * 4 and told["replays"] == 4
-    assert told["outside"] == [[-0.0, -1.0], [-2.0, -3.0]]
-    assert (told["fallbacks"], told["imported"]) == (0, ["flag_gems", "triton"])
+    report = run(tmp_path, pack, FLAGOS_PACK_OUTSIDE="jit")
+    assert report["packed"] == [SEVENS] * 4 and report["replays"] == 4
+    assert report["outside"] == [[-0.0, -1.0], [-2.0, -3.0]]
+    assert (report["fallbacks"], report["imported"]) == (0, ["flag_gems", "triton"])
     assert "expected one of native, jit" in run(
         tmp_path, pack, fails=True, FLAGOS_PACK_OUTSIDE="no"
     )
@@ -329,13 +329,13 @@ def test_flaggems_serves_them_if_it_is_asked_to(tmp_path: Path, pack: Path) -> N
 
 @pytest.mark.slow
 def test_without_the_pack_flaggems_serves(tmp_path: Path, pack: Path) -> None:
-    told = run(tmp_path, None)
-    assert told["packed"] == [NEGATED] * 4 and "flag_gems" in told["imported"]
+    report = run(tmp_path, None)
+    assert report["packed"] == [NEGATED] * 4 and "flag_gems" in report["imported"]
 
 
 def test_a_pack_serves_nothing_by_default(tmp_path: Path, pack: Path) -> None:
-    told = run(tmp_path, pack, policy="off")
-    assert told["packed"] == [NEGATED] * 4 and told["replays"] is None
+    report = run(tmp_path, pack, policy="off")
+    assert report["packed"] == [NEGATED] * 4 and report["replays"] is None
     routed = run(tmp_path, pack, policy="off", FLAGOS_OP_neg="flaggems")
     assert routed["packed"] == [SEVENS] * 4, "but a route to FlagGems takes it"
 
@@ -367,15 +367,15 @@ def test_auto_takes_calls_that_were_measured_to_be_faster(tmp_path: Path, pack: 
 
     of_shape = tuple(call.signature[4:6] == (7, 1) for call in calls)
     assert sorted(of_shape) == [False, False, True, True]
-    told = run(tmp_path, rewritten("faster", of_shape), policy="auto")
-    assert told["packed"] == [SEVENS] * 4 and told["fallbacks"] == 1
-    assert "one of 2 of the pack" in told["explained"]
+    report = run(tmp_path, rewritten("faster", of_shape), policy="auto")
+    assert report["packed"] == [SEVENS] * 4 and report["fallbacks"] == 1
+    assert "one of 2 of the pack" in report["explained"]
     others = tuple(not one for one in of_shape)
-    told = run(tmp_path, rewritten("others", others), policy="auto")
-    assert told["packed"] == [NEGATED] * 4 and told["fallbacks"] == 1, "slower is no fallback"
-    told = run(tmp_path, rewritten("none", (False,) * 4), policy="auto")
-    assert told["packed"] == [NEGATED] * 4 and told["fallbacks"] == 0
-    assert "measured slower than the native kernel in all calls of the pack" in told["explained"]
+    report = run(tmp_path, rewritten("others", others), policy="auto")
+    assert report["packed"] == [NEGATED] * 4 and report["fallbacks"] == 1, "slower is no fallback"
+    report = run(tmp_path, rewritten("none", (False,) * 4), policy="auto")
+    assert report["packed"] == [NEGATED] * 4 and report["fallbacks"] == 0
+    assert "measured slower than the native kernel in all calls of the pack" in report["explained"]
 
 
 def test_faster_means_no_slower_on_device_and_host() -> None:
@@ -439,8 +439,8 @@ def test_calls_and_their_signatures_are_counted(pack: Path, served_by: Any) -> N
     served_by("neg", sevens)
     made, read = made_of(NEG, STRIDED), pack_file.read(pack)
     contents = pack_file.Contents(read.header, calls={"neg": made.calls["neg"]})
-    told = packs_command._summary(pack, "", made, contents, 1)
-    assert (told["calls"], told["signatures"]) == (2, 4)
+    report = packs_command._summary(pack, "", made, contents, 1)
+    assert (report["calls"], report["signatures"]) == (2, 4)
 
 
 @pytest.mark.slow
@@ -450,7 +450,7 @@ def test_a_pack_tells_of_itself(pack: Path) -> None:
     assert (
         "neg: 4 signatures; STRICT (neg)" in done.stdout and "it fits this machine" in done.stdout
     )
-    told = json.loads(command("--show", str(pack), "--json").stdout)
-    assert told["sha256"] == pack_file.read(pack).digest and told["refused_here"] is None
+    report = json.loads(command("--show", str(pack), "--json").stdout)
+    assert report["sha256"] == pack_file.read(pack).digest and report["refused_here"] is None
     assert implementations.registered()["neg"] == "neg"
     assert pack_in_use.in_use() is None

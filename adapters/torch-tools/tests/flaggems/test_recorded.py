@@ -415,9 +415,9 @@ def test_the_command_names_the_call(
 ) -> None:
     code, found, err = _verify(tmp_path, kernel)
     assert code == status, err
-    told, entry = found["told"]["neg"], found["table"]["neg"]
-    assert told["verdict"] == verdict, told
-    assert told["first"] is None if said is None else said in told["first"]
+    report, entry = found["told"]["neg"], found["table"]["neg"]
+    assert report["verdict"] == verdict, report
+    assert report["first"] is None if said is None else said in report["first"]
     assert entry["verdict"] == ("FAILED" if verdict == "FAILED" else "UNTESTED"), (
         "no sample was verified"
     )
@@ -438,13 +438,13 @@ def test_what_finds_no_memory_is_tried_without_others_and_is_not_wrong(
 ) -> None:
     every = _verify(tmp_path, "negated")[1]["told"]["neg"]["calls"]
     code, found, err = _verify(tmp_path, kernel, "--jobs", jobs)
-    told = found["told"]["neg"]
-    assert code == 0 and told["verdict"] == verdict and "short" not in told, told
-    assert told["calls"] == {"all": every, "all but one": every - 1, "none": 0}[calls]
+    report = found["told"]["neg"]
+    assert code == 0 and report["verdict"] == verdict and "short" not in report, report
+    assert report["calls"] == {"all": every, "all but one": every - 1, "none": 0}[calls]
     assert ("neg again without others: neg(float32[1024,2]): there is no memory" in err) == (
         jobs == "2"
     )
-    assert ("there is no memory for it" in str(told["first"])) == (calls == "none")
+    assert ("there is no memory for it" in str(report["first"])) == (calls == "none")
     # What was not tried at all is tried again by --resume.
     assert ("records" in found["table"]["neg"]) == (calls != "none")
 
@@ -457,12 +457,12 @@ def test_a_wrong_call_stays_wrong_if_there_is_no_time_without_others(
 
     served_by("neg", some_without_memory)
     calls = [call("neg", facts(1024, 2)), call("neg", facts(6, 8))]
-    told: list[str] = []
+    report: list[str] = []
     monkeypatch.setattr(
-        verifying, "print", lambda *words, **_: told.append(words[0]), raising=False
+        verifying, "print", lambda *words, **_: report.append(words[0]), raising=False
     )
-    found = verifying.verify(calls, 2, How(), stop=lambda: bool(told))
-    assert "neg again without others" in told[0]
+    found = verifying.verify(calls, 2, How(), stop=lambda: bool(report))
+    assert "neg again without others" in report[0]
     assert found["neg"]["verdict"] == table_file.FAILED and found["neg"]["not_reached"]
     assert "writes outside the memory" in found["neg"]["first"]
 
@@ -486,8 +486,10 @@ def test_no_memory_for_the_result_in_float64_says_nothing(
 def test_the_command_goes_on_where_it_was(tmp_path: Path) -> None:
     _verify(tmp_path, "negated")
     code, found, err = _verify(tmp_path, "dies", "--resume")
-    told = found["told"]["neg"]
-    assert told["verdict"] == "STRICT" and told["before"], "it was verified by these calls before"
+    report = found["told"]["neg"]
+    assert report["verdict"] == "STRICT" and report["before"], (
+        "it was verified by these calls before"
+    )
     assert code == 0 and "there is nothing left to do" in err
     _, found, _ = _verify(tmp_path, "dies", "--resume", "--every-config")
     assert found["told"]["neg"]["verdict"] == "FAILED", "but not by every configuration"

@@ -18,19 +18,19 @@ def test_speed_is_measured_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """The numbers mean nothing here; that each has both classes, and none is lost, does."""
     verdicts = {"neg": {"verdict": "STRICT"}, "cos": {"verdict": "FAILED", "first": "wrong"}}
     monkeypatch.setattr(tables, "verdicts", lambda: verdicts)
-    told: list[str] = []
+    report: list[str] = []
     kept: list[set[str]] = []
     classes = (("tiny", 2), ("small", 1))
     monkeypatch.setattr(measured_calls, "_SIZES", {"tiny": 4, "small": 8})
     measured = tune.measure(
         "[cen][eox][gsp]",
         1,
-        lambda name, row: told.append(f"{name} {row.shape}"),
+        lambda name, row: report.append(f"{name} {row.shape}"),
         known={"exp": {"tiny": 1.0, "small": 1.0}},
         on_progress=lambda found: kept.append(set(found)),
         classes=classes,
     )
-    assert told[0].startswith("neg "), "what is STRICT comes first"
+    assert report[0].startswith("neg "), "what is STRICT comes first"
     assert "cos" not in measured, "what is wrong is not measured"
     assert measured["exp"] == {"tiny": 1.0, "small": 1.0}
     assert set(measured) == {"exp", "neg"} and kept == [{"exp", "neg"}]

@@ -43,9 +43,9 @@ WHERE = {
 Told = list[tuple[int, int, str]]
 
 
-def run(told: Told, jobs: int = 2, **options: Any) -> dict[str, dict[str, Any]]:
+def run(report: Told, jobs: int = 2, **options: Any) -> dict[str, dict[str, Any]]:
     return verify_run.verify(
-        "*", jobs, 1, lambda done, total, name, _: told.append((done, total, name)), **options
+        "*", jobs, 1, lambda done, total, name, _: report.append((done, total, name)), **options
     )
 
 
@@ -110,7 +110,7 @@ def kernels_that_crash_and_hang() -> None:
         "neg": lambda x: os.kill(os.getpid(), signal.SIGSEGV),
         "abs": lambda x: time.sleep(600),
     }
-    told: Told = []
+    report: Told = []
     kept: list[Any] = []
     known = {
         "exp": {"verdict": "STRICT", "cases": 9, "first": None},
@@ -123,7 +123,7 @@ def kernels_that_crash_and_hang() -> None:
         mock.patch.object(verify_run, "_ALONE_SECONDS", 6.0),
         mock.patch.object(verify_run, "_KEEP_EVERY", 0.0),
     ):
-        verdicts = run(told, known=known, on_progress=lambda made: kept.append(dict(made)))
+        verdicts = run(report, known=known, on_progress=lambda made: kept.append(dict(made)))
     assert set(verdicts) == set(implementations.registered()), "every overload has a verdict"
     for name, why in (
         ("neg", "SIGSEGV in FlagGems' run of neg (function) float32, sample 0"),
@@ -136,7 +136,7 @@ def kernels_that_crash_and_hang() -> None:
     assert verdicts["exp"]["cases"] == 9, "what is known is not done again"
     assert verdicts["isclose"]["first"] == "it is never routed"
     assert verdicts["atan"]["first"] == "no sample calls it"
-    assert [done for done, _, _ in told] == [1, 2, 3, 4, 5]
+    assert [done for done, _, _ in report] == [1, 2, 3, 4, 5]
     assert len(kept) == 7 and set(kept[0]) == set(verdicts), "it is kept while it runs"
 
 
@@ -157,12 +157,12 @@ def what_the_native_kernel_loses_is_left_out() -> None:
             time.sleep(600)
         return {**found, "left_out": [loss.case for loss in losses]}
 
-    told: Told = []
+    report: Told = []
     with (
         mock.patch.object(verify_run, "check", loses),
         mock.patch.object(verify_run, "_CASE_SECONDS", 12.0),
     ):
-        verdicts = run(told)
+        verdicts = run(report)
     for name, case in (("exp", "sample 0"), ("abs", "a sample"), ("silu", "a sample")):
         assert verdicts[name]["verdict"] == STRICT, verdicts[name]
         assert verdicts[name]["left_out"] == [case], verdicts[name]
@@ -187,7 +187,7 @@ def what_the_native_kernel_loses_is_left_out() -> None:
         after = run([], known=before)
     assert after["exp"]["verdict"] == STRICT and after["exp"]["left_out"] == ["sample 0"]
     assert not any("again" in entry for entry in after.values())
-    assert [done for done, _, _ in told] == list(range(1, len(WHERE) + 1))
+    assert [done for done, _, _ in report] == list(range(1, len(WHERE) + 1))
 
 
 def what_flaggems_loses_is_wrong_whatever_comes_after() -> None:
@@ -208,14 +208,14 @@ def what_flaggems_loses_is_wrong_whatever_comes_after() -> None:
             raise ValueError("of the check")
         return {**found, "only": ["nonempty"]}
 
-    told: Told = []
+    report: Told = []
     with mock.patch.object(verify_run, "check", loses):
-        verdicts = run(told, 6, seconds=40)
+        verdicts = run(report, 6, seconds=40)
     assert verdicts["exp"]["only"] == ["nonempty"], verdicts["exp"]
     for name in ("neg", "abs", "silu"):
         assert verdicts[name]["verdict"] == FAILED, verdicts[name]
         assert verdicts[name]["first"] == "sample 0: illegal" and "loss" not in verdicts[name]
-    assert [name for _, _, name in told].count("silu") == 1, "it is given up"
+    assert [name for _, _, name in report].count("silu") == 1, "it is given up"
 
 
 def what_found_no_memory_beside_others_runs_again_without() -> None:
@@ -223,9 +223,9 @@ def what_found_no_memory_beside_others_runs_again_without() -> None:
     with tempfile.TemporaryDirectory() as folder:
 
         def once(x: torch.Tensor) -> torch.Tensor:
-            told = Path(folder) / "told"
-            if not told.exists():
-                told.touch()
+            report = Path(folder) / "told"
+            if not report.exists():
+                report.touch()
                 raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1.00 GiB")
             return exp(x)
 
@@ -233,33 +233,33 @@ def what_found_no_memory_beside_others_runs_again_without() -> None:
             raise RuntimeError("CUDA error: out of memory")
 
         functions = {**(package._functions or {}), "exp": once, "neg": never}
-        told: Told = []
+        report: Told = []
         with mock.patch.object(package, "_functions", functions):
-            verdicts = run(told)
+            verdicts = run(report)
     assert verdicts["exp"]["verdict"] == STRICT, verdicts["exp"]
     assert verdicts["neg"]["verdict"] == UNTESTED, verdicts["neg"]
     assert verdicts["neg"]["first"].startswith("there was no memory for"), verdicts["neg"]
     assert entries.is_cut(verdicts["neg"]), "it is tried again by --resume"
     assert not any({"short", "again"} & entry.keys() for entry in verdicts.values())
-    assert {name for _, _, name in told[-2:]} == {"exp", "neg"}, "after those that found memory"
+    assert {name for _, _, name in report[-2:]} == {"exp", "neg"}, "after those that found memory"
 
 
 def what_serves_by_default_comes_first() -> None:
-    told: Told = []
+    report: Told = []
     found = {"verdict": STRICT, "cases": 1, "first": None}
     with (
         mock.patch.object(measured_calls, "measured", return_value={"neg", "silu"}),
         mock.patch.object(verify_run, "check", return_value=found),
     ):
-        run(told, 1)
-    assert [name for _, _, name in told][:2] == ["neg", "silu"] and len(told) == len(WHERE)
+        run(report, 1)
+    assert [name for _, _, name in report][:2] == ["neg", "silu"] and len(report) == len(WHERE)
 
 
 def time_ends() -> None:
-    told: Told = []
-    verdicts = run(told, seconds=0)
+    report: Told = []
+    verdicts = run(report, seconds=0)
     assert {verdicts[name]["first"] for name in WHERE} == {"there was no time for it"}
-    assert not told
+    assert not report
 
 
 def command(*arguments: str) -> tuple[int, str, str]:

@@ -65,8 +65,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def pack(folder: Path) -> pack_file.Pack:
-    found, told = packed(folder)
-    assert told["left_out"] == {} and told["chip"] == "NVIDIA H200", told
+    found, report = packed(folder)
+    assert report["left_out"] == {} and report["chip"] == "NVIDIA H200", report
     return found
 
 
@@ -200,9 +200,9 @@ def test_launches_are_those_of_tritons_launcher(pack: pack_file.Pack, gems: Any)
         "sum.dim_IntList": lambda: gems.sum_dim(torch.randn(16, 2048), [1]),
     }
     for name, call in run.items():
-        told: list[dict[str, Any]] = []
+        report: list[dict[str, Any]] = []
         with launcher.recording(
-            lambda kernel, grid, stream, args: told.append(  # noqa: B023
+            lambda kernel, grid, stream, args: report.append(  # noqa: B023
                 launcher.describe(kernel, grid, args)
             )
         ):
@@ -214,7 +214,7 @@ def test_launches_are_those_of_tritons_launcher(pack: pack_file.Pack, gems: Any)
                 one["cooperative"] | one["pdl"] << 1,
                 len(one["params"]),
             ]
-            for one in told
+            for one in report
         ]
         assert launches_of(pack.calls(name)[0].recording) == expected, name
 

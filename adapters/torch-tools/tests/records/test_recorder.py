@@ -167,9 +167,9 @@ def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
 def test_a_broken_record_is_told_with_the_line(tmp_path: Path, line: str, said: str) -> None:
     path = tmp_path / "a.rec"
     path.write_text(f'{{"flagos_record": 1}}\n{line}\n')
-    with pytest.raises(BrokenRecord) as told:
+    with pytest.raises(BrokenRecord) as report:
         files.read(path)
-    assert str(told.value).count("a.rec, line 2: ") == 1 and said in str(told.value)
+    assert str(report.value).count("a.rec, line 2: ") == 1 and said in str(report.value)
 
 
 def test_records_of_other_versions_and_other_files_are_refused(tmp_path: Path) -> None:
@@ -391,9 +391,9 @@ def test_a_record_that_cannot_be_written_is_said_first(
 def test_an_option_that_would_be_ignored_is_refused(
     arguments: list[str], both: tuple[str, str]
 ) -> None:
-    with pytest.raises(CommandError) as told:
+    with pytest.raises(CommandError) as report:
         command.main(arguments)
-    assert all(name in str(told.value) for name in both) and told.value.hint
+    assert all(name in str(report.value) for name in both) and report.value.hint
 
 
 def test_json_is_all_that_standard_output_has(tmp_path: Path) -> None:

@@ -126,8 +126,8 @@ def without_memory(x: torch.Tensor) -> torch.Tensor:
 
 def without_memory_once(x: torch.Tensor) -> torch.Tensor:
     """Finds no memory for the first call, of which a file in the working folder tells."""
-    told = Path("without_memory_once")
-    if not told.exists():
-        told.touch()
+    report = Path("without_memory_once")
+    if not report.exists():
+        report.touch()
         raise RuntimeError("CUDA error: out of memory")
     return negated(x)

@@ -94,10 +94,10 @@ def kernels(driver: Any) -> Any:
 
 def test_the_result_is_the_kernel_and_its_constants(gems: Any, launcher: Any, kernels: Any) -> None:
     entry, out = entry_of(kernels.many), simulated.tensor(64, torch.float32)
-    told: list[dict[str, Any]] = []
+    report: list[dict[str, Any]] = []
 
     def grid(meta: dict[str, Any]) -> tuple[int]:
-        told.append(dict(meta))
+        report.append(dict(meta))
         return (meta["a"],)
 
     call = lambda: entry[grid](out, 5, 2, 3, 4, e=0.5, FLAG=True, num_warps=2)  # noqa: E731
@@ -108,9 +108,9 @@ def test_the_result_is_the_kernel_and_its_constants(gems: Any, launcher: Any, ke
         assert one.result[0] is kernel and one.result[1] is constexprs
         assert one.launches == results[1].launches
     # The first call compiles, and asks with Triton's arguments.
-    for meta in told[2:]:
-        assert meta.keys() == told[1].keys()
-        assert all(meta[key] is told[1][key] for key in meta)
+    for meta in report[2:]:
+        assert meta.keys() == report[1].keys()
+        assert all(meta[key] is report[1][key] for key in meta)
 
 
 def test_numbers_are_distinguished_by_value_as_flaggems_does(
@@ -152,14 +152,14 @@ def test_tuning_happens_once_and_its_choice_is_launched(
 def test_pre_hooks_of_a_configuration_are_called(gems: Any, launcher: Any, kernels: Any) -> None:
     import triton
 
-    told: list[int] = []
-    config = triton.Config({"BLOCK": 64}, pre_hook=lambda args: told.append(args["n"]))
+    report: list[int] = []
+    config = triton.Config({"BLOCK": 64}, pre_hook=lambda args: report.append(args["n"]))
     entry = entry_of(triton.autotune(configs=[config], key=["n"])(kernels.add))
     x = simulated.tensor(64, torch.float32)
     for _ in range(5):
         found = outcome(lambda: entry[(1,)](x, x, x, 48))
         assert found.native == 0
-    assert told[-4:] == [48] * 4
+    assert report[-4:] == [48] * 4
     assert (
         "pre-hook" in launcher.statistics()["kernels"]["adapters.torch.tests.launcher.kernels.add"]
     )
@@ -176,13 +176,13 @@ def test_a_cleared_cache_is_looked_up_again(gems: Any, launcher: Any, kernels: A
 
 def test_recorders_are_told(gems: Any, launcher: Any) -> None:
     x = torch.randn(64, 64)
-    told: list[Any] = []
+    report: list[Any] = []
     for _ in range(4):
-        told.clear()
-        with launcher.recording(lambda *launch: told.append(launch)):
+        report.clear()
+        with launcher.recording(lambda *launch: report.append(launch)):
             found = outcome(lambda: gems.sum(x))
-        assert len(told) == len(found.launches) == 2
-        for (kernel, grid, _, args), text in zip(told, found.launches, strict=True):
+        assert len(report) == len(found.launches) == 2
+        for (kernel, grid, _, args), text in zip(report, found.launches, strict=True):
             launch = launcher.describe(kernel, grid, args)
             words = [f"parameter {size} {bits}" for size, _, bits, _ in launch["params"]]
             assert text.endswith(" ".join(words))

@@ -87,15 +87,15 @@ def test_other_grids_do_what_they_do_in_triton(
 def test_a_grid_function_is_told_what_triton_tells_it(
     launcher: Any, kernels: Any, out: Any
 ) -> None:
-    told = []
+    report = []
 
     def grid(meta: dict[str, Any]) -> tuple[int]:
-        told.append(dict(meta))
+        report.append(dict(meta))
         return (2,)
 
     compare(lambda: kernels.many[grid](out, 1, 2, c=3, d=out, e=0.5, FLAG=True, num_warps=2))
-    assert len(told) == 5 and all(list(one) == list(told[0]) for one in told)
-    assert all(one[name] is told[0][name] for one in told for name in told[0])
+    assert len(report) == 5 and all(list(one) == list(report[0]) for one in report)
+    assert all(one[name] is report[0][name] for one in report for name in report[0])
 
     def failing(meta: dict[str, Any]) -> tuple[int]:
         raise LookupError("no grid today")
@@ -114,8 +114,8 @@ def test_run_is_replaced_too(launcher: Any, kernels: Any, out: Any) -> None:
 def test_launch_hooks_are_called(launcher: Any, kernels: Any, out: Any) -> None:
     from triton import knobs
 
-    told: list[str] = []
-    hook = lambda metadata: told.append(metadata.get()["name"])  # noqa: E731
+    report: list[str] = []
+    hook = lambda metadata: report.append(metadata.get()["name"])  # noqa: E731
     for chain in (knobs.runtime.launch_enter_hook, knobs.runtime.launch_exit_hook):
         compare(lambda: kernels.one[(1,)](out, 3))
         chain.add(hook)
@@ -124,7 +124,7 @@ def test_launch_hooks_are_called(launcher: Any, kernels: Any, out: Any) -> None:
         finally:
             chain.remove(hook)
         compare(lambda: kernels.one[(1,)](out, 3))
-    assert told == ["one"] * 10
+    assert report == ["one"] * 10
     assert fallbacks(launcher, "launch hooks") == 8
     with knobs.runtime.scope():
         knobs.runtime.launch_enter_hook = hook
@@ -135,10 +135,10 @@ def test_launch_hooks_are_called(launcher: Any, kernels: Any, out: Any) -> None:
 
 def test_pre_run_hooks_are_called(launcher: Any, kernels: Any, out: Any) -> None:
     compare(lambda: kernels.hooked[(1,)](out, 3))
-    told: list[int] = []
-    kernels.hooked.add_pre_run_hook(lambda *args, **kwargs: told.append(args[1]))
+    report: list[int] = []
+    kernels.hooked.add_pre_run_hook(lambda *args, **kwargs: report.append(args[1]))
     compare(lambda: kernels.hooked[(1,)](out, 3), native=False)
-    assert told == [3] * 5
+    assert report == [3] * 5
     kernels.hooked.pre_run_hooks.clear()
     compare(lambda: kernels.hooked[(1,)](out, 3))
 
@@ -199,21 +199,21 @@ def test_a_replaced_run_is_called(
     from triton.runtime.jit import JITFunction
 
     compare(lambda: kernels.one[(1,)](out, 3))
-    told = []
+    report = []
     ours = JITFunction.run
 
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:
-        told.append(args)
+        report.append(args)
         return ours(self, *args, **kwargs)
 
     with monkeypatch.context() as patch:
         patch.setattr(JITFunction, "run", run)
         kernels.one[(1,)](out, 3)
-        assert len(told) == 1
+        assert len(report) == 1
     with monkeypatch.context() as patch:
-        patch.setattr(kernels.one, "run", lambda *args, **kwargs: told.append(args))
+        patch.setattr(kernels.one, "run", lambda *args, **kwargs: report.append(args))
         kernels.one[(1,)](out, 3)
-        assert len(told) == 2
+        assert len(report) == 2
     compare(lambda: kernels.one[(1,)](out, 3))
 
 
@@ -304,10 +304,10 @@ def test_the_switch_keeps_it_away(launcher: Any, monkeypatch: pytest.MonkeyPatch
 
 
 def test_recorders_are_told_of_every_launch(launcher: Any, kernels: Any, out: Any) -> None:
-    told: list[Any] = []
+    report: list[Any] = []
     call = lambda: kernels.many[lambda meta: (2, meta["b"])](out, 1, 4, 3, d=None, e=0.5)  # noqa: E731
     compare(call)
-    with launcher.recording(lambda *launch: told.append(launch)):
+    with launcher.recording(lambda *launch: report.append(launch)):
         found = compare(call)
         kernels.many[(0,)](out, 1, 4, 3, d=None, e=0.5)
         thread = threading.Thread(target=call)
@@ -315,9 +315,9 @@ def test_recorders_are_told_of_every_launch(launcher: Any, kernels: Any, out: An
         thread.join()
     call()
     # The launches of this thread while it was recording.
-    assert len(told) == 4
+    assert len(report) == 4
     expected = (found.result, (2, 4, 1), 0, (out, 1, 4, 3, None, 0.5, 7, None, False))
-    for kernel, grid, stream, args in told:
+    for kernel, grid, stream, args in report:
         assert (kernel, grid, stream) == expected[:3]
         assert args[0] is out and args[1:] == expected[3][1:]
 
@@ -325,17 +325,17 @@ def test_recorders_are_told_of_every_launch(launcher: Any, kernels: Any, out: An
 def test_recorders_are_told_of_the_original_paths_launches(
     launcher: Any, kernels: Any, out: Any
 ) -> None:
-    told: list[Any] = []
-    with launcher.recording(lambda *launch: told.append(launch)):
+    report: list[Any] = []
+    with launcher.recording(lambda *launch: report.append(launch)):
         found = outcome(lambda: kernels.one[[2, 3]](out, 3))
         kernels.one[[0]](out, 3)
         found.result[(4, 1, 1)](out, 3)
     assert found.native == 0
-    assert [launch[:3] for launch in told] == [
+    assert [launch[:3] for launch in report] == [
         (found.result, (2, 3, 1), 0),
         (found.result, (4, 1, 1), 0),
     ]
-    assert told[0][3][0] is out and told[0][3][1:] == (3,)
+    assert report[0][3][0] is out and report[0][3][1:] == (3,)
 
 
 def test_what_a_recorder_raises_is_raised(launcher: Any, kernels: Any, out: Any) -> None:
@@ -349,10 +349,10 @@ def test_what_a_recorder_raises_is_raised(launcher: Any, kernels: Any, out: Any)
 
 
 def test_a_launch_can_be_described_for_the_c_table(launcher: Any, kernels: Any, out: Any) -> None:
-    told: list[Any] = []
-    with launcher.recording(lambda *launch: told.append(launch)):
+    report: list[Any] = []
+    with launcher.recording(lambda *launch: report.append(launch)):
         found = outcome(lambda: kernels.many[(3, 2)](out, 1, 48, -5, 0.5, True, num_ctas=2))
-    kernel, grid, _, args = told[0]
+    kernel, grid, _, args = report[0]
     launch = launcher.describe(kernel, grid, args)
     words = [f"parameter {size} {bits}" for size, _, bits, _ in launch["params"]]
     text = "many grid {} {} {} block {} {} {} shared {}".format(

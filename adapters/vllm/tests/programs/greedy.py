@@ -22,8 +22,10 @@ if __name__ == "__main__":
     if hasattr(executor, "driver_worker"):
         worker = executor.driver_worker.worker
         runner, device = type(worker.model_runner).__module__, str(worker.device)
-    told = {}
+    result = {}
     if model.llm_engine.log_stats:
         counted = {metric.name: metric for metric in model.get_metrics()}
-        told = {"preemptions": counted["vllm:num_preemptions"].value}
-    serving.report(model, tokens=found, torch_cuda_kept=kept, runner=runner, device=device, **told)
+        result = {"preemptions": counted["vllm:num_preemptions"].value}
+    serving.report(
+        model, tokens=found, torch_cuda_kept=kept, runner=runner, device=device, **result
+    )
