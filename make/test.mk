@@ -121,6 +121,10 @@ test-comm: setup-dev ## 4 and 8 ranks, torchrun, a hundred lives of a group; tor
 test-bisect: setup-dev ## `flagos bisect` with several causes, hangs, searches that were ended
 	$(pytest) adapters/torch-tools/tests/bisect/long_bisect.py tests/long_bisect_page.py $(TWO) $(ARGS)
 
+.PHONY: test-accuracy
+test-accuracy: setup-dev ## `flagos accuracy`: wrong kernels found, ten models without a false alarm, bad programs
+	$(pytest) adapters/torch-tools/tests/accuracy/long_accuracy.py tests/long_accuracy_page.py -n 2 $(ARGS)
+
 .PHONY: test-zoo
 test-zoo: setup-dev ## every architecture of transformers that its configuration makes small, beside the CPU
 	"$(PY)" -m tests.models.zoo $(ARGS)

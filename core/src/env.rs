@@ -122,7 +122,7 @@ declare! {
         "How many times operators may fall back to the CPU before a fallback is an error.";
 
     BISECT: "FLAGOS_BISECT", VarKind::Path, "none", Routing,
-        "The description of one run of `flagos bisect`, which sets this variable for the programs it runs.";
+        "The description of one run of `flagos bisect` or `flagos accuracy`, which sets this variable for the programs it runs.";
 
     LOG: "FLAGOS_LOG", VarKind::Text, "`warn`", Logging,
         "The lowest level that is reported (`off`, `error`, `warn`, `info`, `debug`, `trace`), or a list with levels per module: `info,flagos_core::runtime=trace`. Words of Torch-FL may be in the list: `dispatch` means `FLAGOS_LOG_DISPATCH=1`, `fallback` means `FLAGOS_LOG_FALLBACK=1`, and `op_cache` has no effect.";

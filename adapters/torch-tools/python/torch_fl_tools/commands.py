@@ -49,3 +49,10 @@ def report(arguments: list[str]) -> int:
     from torch_fl_tools.report import command
 
     return command.main(arguments)
+
+
+def accuracy(arguments: list[str]) -> int:
+    """Judges the routes of a program by what it yields. Its own process has no device: every run is one of its own."""
+    from torch_fl_tools.accuracy import command
+
+    return command.main(arguments)

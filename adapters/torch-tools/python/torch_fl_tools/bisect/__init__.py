@@ -8,6 +8,9 @@ So is every run of the program. `FLAGOS_BISECT` names the description of the run
 torch_fl: `agent` keeps the routes that the run needs and records the operators that are called, `marked` writes and
 compares what the program marks, `watch` compares single calls, `measure` tells differences in numbers, and `program`
 finds a function that the program registers.
+
+`flagos accuracy` searches by the same session, with an observer in the program's processes in place of marks (a tool of
+the group `torch_fl.tools` that the run's description names), and a judge of what it wrote.
 """
 
 VARIABLE = "FLAGOS_BISECT"

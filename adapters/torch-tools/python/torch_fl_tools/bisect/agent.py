@@ -41,7 +41,8 @@ def start() -> None:
     agent = _Agent(trial)
     python_kernels.observe(agent.observe)
     plan_listeners.join(agent)
-    marked.take(trial)
+    if trial.observer is None:
+        marked.take(trial)
     atexit.register(agent.ended)
 
 

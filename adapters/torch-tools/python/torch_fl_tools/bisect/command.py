@@ -58,29 +58,34 @@ def main(arguments: list[str]) -> int:
             "no program is named", "name one behind --: flagos bisect -- python train.py"
         )
     check = _check(options)
-    with _interruptible():
-        outcome = run_module("torch_fl_tools.bisect.plan", timeout=_PLAN_SECONDS)
-        plan = outcome.report("plan")
-        if plan is None:
-            raise CommandError(
-                f"the plan of operators cannot be made: {outcome.failure}", "run `flagos doctor`"
-            )
-        about = fingerprint(command, asdict(check), plan)
+    with interruptible():
+        about = fingerprint(command, asdict(check), current_plan())
         folder = options.state or Path("flagos-bisect-" + _short(about))
         state = State(folder, json.loads(json.dumps(about)))
         with state.opened():
-            _tell(f"searching in {folder}: {shlex.join(command)}")
-            session = Session(command, check, state, _tell, options.max_runs)
+            tell(f"searching in {folder}: {shlex.join(command)}")
+            session = Session(command, check, state, tell, options.max_runs)
             try:
                 result = session.run()
                 for index, cause in enumerate(result.causes, 1):
-                    _tell(f"looking for the call of cause {index}")
+                    tell(f"looking for the call of cause {index}")
                     cause.call = calls.find(session, cause, f"cause {index}")
             except KeyboardInterrupt:
-                _tell(f"interrupted: the same command with --state {folder} continues from here")
+                tell(f"interrupted: the same command with --state {folder} continues from here")
                 raise
     _print(result, folder, options.json)
     return 0 if result.verdict == "found" else 1
+
+
+def current_plan() -> dict[str, Any]:
+    """The plan of operators here, and versions (`plan`), from a process of their own."""
+    outcome = run_module("torch_fl_tools.bisect.plan", timeout=_PLAN_SECONDS)
+    plan = outcome.report("plan")
+    if plan is None:
+        raise CommandError(
+            f"the plan of operators cannot be made: {outcome.failure}", "run `flagos doctor`"
+        )
+    return plan
 
 
 def _print(result: Result, folder: Path, as_json: bool) -> None:
@@ -90,7 +95,8 @@ def _print(result: Result, folder: Path, as_json: bool) -> None:
     print("\n".join(report.lines(result, str(folder))))
 
 
-def _tell(line: str) -> None:
+def tell(line: str) -> None:
+    """Print a line of progress."""
     print(line, file=sys.stderr, flush=True)
 
 
@@ -99,7 +105,7 @@ def _short(about: Mapping[str, Any]) -> str:
 
 
 @contextmanager
-def _interruptible() -> Iterator[None]:
+def interruptible() -> Iterator[None]:
     """SIGTERM and SIGHUP end the command as Ctrl-C does: the program is ended, and the state kept."""
 
     def interrupted(number: int, _: Any) -> NoReturn:
@@ -152,14 +158,15 @@ def _parser() -> argparse.ArgumentParser:
         help="absolute tolerance of marks; if only one tolerance is given, the other is 0",
     )
     add("--nan", action="store_true", help="NaN in a mark is a failure")
-    add("--timeout", type=_seconds, metavar="SECONDS", help="a run that takes longer fails")
-    add("--repeat", type=_count, default=1, metavar="N", help="a set fails if one of N runs does")
+    add("--timeout", type=seconds, metavar="SECONDS", help="a run that takes longer fails")
+    add("--repeat", type=count, default=1, metavar="N", help="a set fails if one of N runs does")
     add("--random", action="store_true", help="with --compare: search random operators, too")
     add("--exclude", default="", metavar="OPS", help="never search these: 'mm,*layer_norm*'")
     add("--seed", type=int, default=0, help="the seed of torch, random and numpy (default: 0)")
+    """A name for the subject of a search."""
     add(
         "--max-runs",
-        type=_count,
+        type=count,
         default=100,
         metavar="N",
         help="give up after N runs (default: 100)",
@@ -176,14 +183,16 @@ def _tolerance(text: str) -> float:
     return value
 
 
-def _seconds(text: str) -> float:
+def seconds(text: str) -> float:
+    """The argument of an option: a time."""
     value = float(text)
     if not value > 0:
         raise argparse.ArgumentTypeError(f"{text} is not more than zero")
     return value
 
 
-def _count(text: str) -> int:
+def count(text: str) -> int:
+    """The argument of an option: one or more."""
     value = int(text)
     if value < 1:
         raise argparse.ArgumentTypeError(f"{value} is less than 1")

@@ -6,7 +6,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from torch_fl_tools.bisect import process
 from torch_fl_tools.bisect.findings import Cause, Outcome, Result, Suspect
 from torch_fl_tools.bisect.search import Search
 from torch_fl_tools.bisect.state import Run, State
-from torch_fl_tools.bisect.trial import Trial, Watch
+from torch_fl_tools.bisect.trial import Observer, Trial, Watch
 
 Tell = Callable[[str], None]
 
@@ -58,7 +58,7 @@ class Program:
     argv: list[str] = field(default_factory=list)
 
 
-class _Over(Exception):
+class Over(Exception):
     """The search ends here."""
 
     def __init__(self, verdict: str, message: str) -> None:
@@ -76,6 +76,12 @@ class Session:
         self._max_runs = max_runs
         self.routed: dict[str, Routed] = {}
         self.program: Program | None = None
+        #: Whether runs are compared by what they yield, even if nothing is marked.
+        self.by_values = False
+        #: The tool that observes the processes of each run (`trial`), for `judge`, which tells the outcome of a run
+        #: that ended well.
+        self.observer: Observer | None = None
+        self.judge: Callable[[Run], Outcome] | None = None
         self._used: set[str] = set()  # the runs of the search
         self._seconds: list[float] = []
         self._search: Search | None = None
@@ -93,6 +99,7 @@ class Session:
         stop: Callable[[Path], bool] = lambda _: False,
         expected: bool = True,
         patience: float = 1.0,
+        observer: Observer | None = None,
     ) -> Run:
         """The run called `key`, from the state if it was made before. It may take `patience` times the time-out."""
         known = self.state.known(key)
@@ -104,7 +111,7 @@ class Session:
                 self._line(key, known, again=True)
             return known
         if search and len(self._used) >= self._max_runs:
-            raise _Over(
+            raise Over(
                 "too many runs",
                 f"no answer in {self._max_runs} runs: with more of --max-runs and --state {self.state.folder} the "
                 "same command continues from here",
@@ -121,6 +128,7 @@ class Session:
             atol=self.check.atol,
             seed=self.check.seed,
             watch=watch,
+            observer=observer or self.observer,
         )
         began = time.monotonic()
         outcome = process.run(
@@ -132,6 +140,8 @@ class Session:
             stop=lambda: stop(folder),
         )
         run = Run(key, folder, outcome, round(time.monotonic() - began, 2))
+        if self.judge is not None and not outcome.fails and any(folder.glob("plan.*.json")):
+            run = replace(run, outcome=self.judge(run))
         self.state.add(run)
         if search:
             self._used.add(key)
@@ -193,7 +203,7 @@ class Session:
         try:
             candidates = self._candidates()
             causes = self._causes(candidates)
-        except _Over as over:
+        except Over as over:
             return Result(over.verdict, str(over), operators=len(self.routed), runs=len(self._used))
         message = f"{len(causes)} of {len(candidates)} operators" if len(causes) > 1 else ""
         return Result("found", message, causes, len(candidates), len(self._used))
@@ -203,9 +213,9 @@ class Session:
         check = self.check
         who = "native" if check.reference == "native" else check.reference
         outcome, first = self._any(f"all routed to {who}", frozenset(), expected=False)
-        self._see(first)
+        self.see(first)
         if outcome.fails:
-            raise _Over(
+            raise Over(
                 "native fails",
                 f"the program fails with every operator routed to {who}, too ({outcome.detail}): no route is to blame",
             )
@@ -216,21 +226,21 @@ class Session:
             self._expected = first
             second, _ = self._any(f"all routed to {who}, again", frozenset())
             if second.fails:
-                raise _Over(
+                raise Over(
                     "not reproducible",
                     f"two runs with every operator routed to {who} differ ({second.detail}): fix what is random, or "
                     "tolerate it with --rtol and --atol",
                 )
         failure, configured = self._any("routed as configured", None)
-        self._see(configured)
+        self.see(configured)
         if not failure.fails:
-            raise _Over("passes", "the program passes with the routes that are configured")
-        called = self._called(configured)
-        left_out = self._left_out(called)
+            raise Over("passes", "the program passes with the routes that are configured")
+        called = self.called(configured)
+        left_out = self.left_out(called)
         candidates = [op for op in called if op not in left_out]
         if not candidates:
             what = f"{_names(left_out)} alone" if left_out else "no operator"
-            raise _Over(
+            raise Over(
                 "not searched",
                 f"the program fails, and {what} was called by another route than {who}: nothing is left to search",
             )
@@ -249,7 +259,7 @@ class Session:
         if self._set(frozenset(candidates)).fails:
             return candidates
         if left_out:
-            raise _Over(
+            raise Over(
                 "not searched",
                 f"the program passes once {_names(left_out)} stay on {who}; --random searches operators that draw "
                 "random numbers, too",
@@ -261,7 +271,7 @@ class Session:
                 f"other operators are needed for it: all {len(every)} that are routed are searched"
             )
             return every
-        raise _Over(
+        raise Over(
             "not reproducible",
             f"with the same routes the program fails once ({failure.detail}) and passes once; --repeat 5 makes five "
             "runs of each set, of which one that fails counts",
@@ -286,7 +296,8 @@ class Session:
 
     # ---- what the program's processes wrote
 
-    def _see(self, folder: Path) -> None:
+    def see(self, folder: Path) -> None:
+        """Take the routes that the processes of a run wrote."""
         for path in sorted(folder.glob("plan.*.json")):
             plan = json.loads(path.read_text())
             self.routed |= {op: Routed(**one) for op, one in plan["routed"].items()}
@@ -310,7 +321,7 @@ class Session:
                 'mark a place: torch.flagos.mark("loss", loss)',
             )
 
-    def _called(self, folder: Path) -> list[str]:
+    def called(self, folder: Path) -> list[str]:
         """The operators of a run that were called by another route, in the order of their first calls."""
         called: dict[str, None] = {}
         for path in sorted(folder.glob("called.*")):
@@ -328,10 +339,12 @@ class Session:
                 called[op] = None
         return [op for op in called if op in self.routed]
 
-    def _left_out(self, called: list[str]) -> list[str]:
+    def left_out(self, called: list[str]) -> list[str]:
+        """Those of the operators that are not searched."""
+
         def stays(op: str) -> bool:
             plain = op.removeprefix("aten::")
-            by_values = self.check.compare is not None
+            by_values = self.check.compare is not None or self.by_values
             drawn = by_values and not self.check.random and self.routed[op].random
             return drawn or any(
                 fnmatchcase(name, pattern) for pattern in self.check.exclude for name in (op, plain)

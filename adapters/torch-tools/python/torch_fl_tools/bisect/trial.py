@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from torch_fl_tools.bisect import VARIABLE
 
@@ -18,6 +19,14 @@ class Watch:
     ops: frozenset[str]
     compare: bool  # with the reference, on copies of the arguments
     save: int | None  # the number of the call whose arguments are written before it begins
+
+
+@dataclass(frozen=True)
+class Observer:
+    """The tool that observes a process in place of marks: its name in the group `torch_fl.tools`, and its settings."""
+
+    tool: str
+    settings: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -34,6 +43,7 @@ class Trial:
     atol: float | None
     seed: int
     watch: Watch | None
+    observer: Observer | None  # in place of marks
 
     def write(self, path: Path) -> None:
         """Writes the description that `current` reads in the processes of the program."""
@@ -49,6 +59,7 @@ class Trial:
             "seed": self.seed,
             "watch": watch
             and {"ops": sorted(watch.ops), "compare": watch.compare, "save": watch.save},
+            "observer": self.observer and asdict(self.observer),
         }
         path.write_text(json.dumps(description, indent=1))
 
@@ -59,7 +70,7 @@ def current() -> Trial:
     path = os.environ.get(VARIABLE, "")
     try:
         fields = json.loads(Path(path).read_text())
-        watch = fields["watch"]
+        watch, observer = fields["watch"], fields["observer"]
         return Trial(
             folder=Path(fields["folder"]),
             keep=None if fields["keep"] is None else frozenset(fields["keep"]),
@@ -70,6 +81,7 @@ def current() -> Trial:
             atol=fields["atol"],
             seed=fields["seed"],
             watch=watch and Watch(frozenset(watch["ops"]), watch["compare"], watch["save"]),
+            observer=observer and Observer(**observer),
         )
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ValueError(
