@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from adapters.torch.tests.conftest import Run
-from torch_fl.flaggems import package, versions
+from torch_fl import flaggems_versions
+from torch_fl.flaggems import package
 
-KNOWN = package.version() in versions.known()
+KNOWN = package.version() in flaggems_versions.known()
 
 SERVED = """
 import warnings
@@ -52,17 +53,17 @@ def checkout(tmp_path: Path) -> Path:
 def test_sources_are_recognised_to_the_last_byte(checkout: Path) -> None:
     original = package.folder()
     assert original is not None
-    assert versions.of_checkout(original) == package.version()
-    assert versions.of_checkout(checkout).startswith("source-")
+    assert flaggems_versions.of_checkout(original) == package.version()
+    assert flaggems_versions.of_checkout(checkout).startswith("source-")
     right = (checkout / "ops" / "abs.py").read_text().replace("tl.abs(x) + 1", "tl.abs(x)")
     (checkout / "ops" / "abs.py").write_text(right)
-    versions.of_checkout.cache_clear()
-    assert versions.of_checkout(checkout) == package.version()
+    flaggems_versions.of_checkout.cache_clear()
+    assert flaggems_versions.of_checkout(checkout) == package.version()
 
 
 def test_every_known_version_says_what_native_launches_stand_in_for() -> None:
-    assert list(versions.known()) == ["5.0.2", "5.3.4"]
-    for about in versions.known().values():
+    assert list(flaggems_versions.known()) == ["5.0.2", "5.3.4"]
+    for about in flaggems_versions.known().values():
         assert set(about.launcher) == {"LibEntry.__init__", "LibEntry.key", "LibEntry.run"}
 
 
@@ -78,7 +79,7 @@ def test_an_unknown_version_serves_what_another_process_verified(
     warned, explained = told.stdout.split("\n", 1)
     assert warned == str(
         [
-            f"this checkout of FlagGems is none of those that flagos knows ({', '.join(versions.known())})"
+            f"this checkout of FlagGems is none of those that flagos knows ({', '.join(flaggems_versions.known())})"
         ]
     )
     assert "UNTESTED" in explained and "another process verifies a call" in explained
@@ -101,16 +102,18 @@ def test_without_the_tools_an_unknown_version_serves_nothing(
 def test_kernels_that_flagtree_compiles_are_not_those_that_triton_compiled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert versions.why_unknown("5.0.2") is None
+    assert flaggems_versions.why_unknown("5.0.2") is None
     metadata = tmp_path / "flagtree-0.4.0.dist-info"
     metadata.mkdir()
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: flagtree\nVersion: 0.4.0\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    versions.compiler.cache_clear()
+    flaggems_versions.compiler.cache_clear()
     try:
-        assert versions.compiler() == "flagtree 0.4.0"
-        assert "compiled by flagtree 0.4.0" in str(versions.why_unknown("5.0.2"))
+        assert flaggems_versions.compiler() == "flagtree 0.4.0"
+        assert "compiled by flagtree 0.4.0" in str(flaggems_versions.why_unknown("5.0.2"))
     finally:
         monkeypatch.undo()
-        versions.compiler.cache_clear()
-    assert os.environ.get("TRITON_INTERPRET") == "1" and versions.why_unknown("5.0.2") is None
+        flaggems_versions.compiler.cache_clear()
+    assert (
+        os.environ.get("TRITON_INTERPRET") == "1" and flaggems_versions.why_unknown("5.0.2") is None
+    )

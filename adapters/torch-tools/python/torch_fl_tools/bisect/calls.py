@@ -131,7 +131,7 @@ def _status(repro: Path, timeout: float | None) -> int | None:
     return ending.status if ending is not None and ending.deadline is None else None
 
 
-_TEXT = '''"""One call of {op}, by {impl} and by {reference}. Written by `flagos bisect`; {said}.
+_TEXT = '''"""One call of {op}, by {impl} and by {reference}. Written by `flagos bisect`; {message}.
 
 The arguments are in repro.pt. The status is 1 where the results differ or the call fails, 0 where they are equal, and 2
 where the call cannot be made here.

@@ -16,8 +16,9 @@ from typing import Any
 
 import torch
 
+from torch_fl import flaggems_versions
 from torch_fl.calls import Args, Kwargs
-from torch_fl.flaggems import envelope, package, sizes, table_file, tables, versions
+from torch_fl.flaggems import envelope, package, sizes, table_file, tables
 from torch_fl.flaggems.arguments import argument_names
 from torch_fl_tools.flaggems import cache_folder
 from torch_fl_tools.flaggems.checker import Checker
@@ -173,7 +174,7 @@ def _load() -> dict[str, _Finding]:
     """Loads earlier findings by overload; returns none without a file, or for one of other versions."""
     try:
         found = json.loads(path().read_text())
-        if (found["torch"], found["compiler"]) != (torch.__version__, versions.compiler()):
+        if (found["torch"], found["compiler"]) != (torch.__version__, flaggems_versions.compiler()):
             return {}
         overloads = {}
         for name, one in found["overloads"].items():
@@ -205,7 +206,7 @@ def _keep(name: str, found: _Finding) -> None:
             table: table_file.Table = {
                 "torch": torch.__version__,
                 "flaggems": package.version(),
-                "compiler": versions.compiler(),
+                "compiler": flaggems_versions.compiler(),
                 "chip": tables.chip(),
                 "overloads": {name: asdict(one) for name, one in overloads.items()},
             }

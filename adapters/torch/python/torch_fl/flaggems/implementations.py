@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from flagos import UnsupportedError, _core, plan_listeners
-from torch_fl import python_kernels, tools
+from torch_fl import flaggems_versions, python_kernels, tools
 from torch_fl.calls import Args, Kwargs
 from torch_fl.flaggems import (
     envelope,
@@ -25,7 +25,6 @@ from torch_fl.flaggems import (
     sizes,
     table_file,
     tables,
-    versions,
 )
 from torch_fl.flaggems.parts import PARTS
 from torch_fl.native import native
@@ -267,7 +266,7 @@ def register() -> None:
     if wanted != presence.POLICIES[0] and (absent := presence.unmet()) is not None:
         raise ImportError(f"{presence.POLICY}={wanted}: {absent}", name=presence.NAME)
     known = torch._C._dispatch_has_kernel_for_dispatch_key
-    unknown = versions.why_unknown(package.version())
+    unknown = flaggems_versions.why_unknown(package.version())
     of_parts: dict[str, Callable[..., Any]] = {}
     for part, (whole, serves) in PARTS.items():
         if whole in functions and part not in functions:

@@ -20,7 +20,8 @@ from unittest import mock
 
 import torch
 
-from torch_fl.flaggems import configurations, interpreted, versions
+from torch_fl import flaggems_versions
+from torch_fl.flaggems import configurations, interpreted
 from torch_fl.flaggems.presence import NAME, SOURCE
 from torch_fl.flaggems.presence import folder as folder
 from torch_fl.native import native
@@ -44,11 +45,11 @@ def version() -> str:
     try:
         installed = distribution(NAME)
     except PackageNotFoundError:
-        return versions.of_checkout(here)
+        return flaggems_versions.of_checkout(here)
     # FlagGems names its own folder in the variable when it is imported, and processes inherit that.
     if Path(str(installed.locate_file(NAME))).resolve() == here.resolve():
         return str(installed.version)
-    return versions.of_checkout(here)
+    return flaggems_versions.of_checkout(here)
 
 
 def overloads(package: Path) -> dict[str, str]:

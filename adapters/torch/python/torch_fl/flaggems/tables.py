@@ -17,7 +17,8 @@ from typing import Any
 
 import torch
 
-from torch_fl.flaggems import configurations, envelope, pack_in_use, package, sizes, versions
+from torch_fl import flaggems_versions
+from torch_fl.flaggems import configurations, envelope, pack_in_use, package, sizes
 from torch_fl.flaggems.presence import ON_USE, POLICY
 from torch_fl.flaggems.presence import policy as policy
 from torch_fl.flaggems.table_file import (
@@ -34,7 +35,7 @@ from torch_fl.flaggems.table_file import (
 )
 from torch_fl.native import native
 
-SHIPPED = versions.FOLDER
+SHIPPED = flaggems_versions.FOLDER
 # The boards H100 SXM5 and H200 have the same processor, GH100 of 132 multiprocessors, and differ in their memory: the
 # same programs run on both, at other speeds. What an H100 found of the shipped records agrees with the H200's table
 # (docs/benchmarks/nvidia.md#2026-11-25-evening-models-graphs-packs-h100).
@@ -314,7 +315,7 @@ def description(overload: str) -> tuple[str, str] | None:
     """The verdict, and what it rests on, in words; None where there is none on this chip."""
     known = verdicts().get(overload)
     if known is None:
-        unknown = versions.why_unknown(package.version())
+        unknown = flaggems_versions.why_unknown(package.version())
         return None if unknown is None else (UNTESTED, f"{unknown}: {VERIFIED_FIRST}")
     where = f"on {chip_of(known)}"
     if known["verdict"] != STRICT:
@@ -339,7 +340,7 @@ def not_by_default(overload: str) -> str | None:
     if wanted == "all":
         return None
     if known is None:
-        if wanted == ON_USE and versions.why_unknown(package.version()) is not None:
+        if wanted == ON_USE and flaggems_versions.why_unknown(package.version()) is not None:
             return None
         return f"not verified on {where}: run `flagos verify`, or set {POLICY}=all"
     if known["verdict"] != STRICT:

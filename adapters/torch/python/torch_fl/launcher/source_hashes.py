@@ -13,12 +13,12 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from torch_fl.flaggems import versions
+from torch_fl import flaggems_versions
 
 
 def _of_flaggems() -> dict[str, set[str]]:
     hashes: dict[str, set[str]] = {}
-    for about in versions.known().values():
+    for about in flaggems_versions.known().values():
         for name, text in about.launcher.items():
             hashes.setdefault(name, set()).add(text)
     return hashes
