@@ -6,7 +6,6 @@ operators whose kernels are off by a thousandth: in elements beyond `BEYOND`, or
 wrong. `STRICT=1` has FlagGems serve what was verified.
 """
 
-import json
 import os
 import sys
 from pathlib import Path
@@ -107,10 +106,10 @@ FLAWS = {
 
 def strict():
     """The overloads that the shipped table of verdicts has as STRICT."""
-    folder = Path(torch_fl.__file__).parent / "verdicts"
-    (table,) = folder.glob("verdicts.*.json")
-    found = json.loads(table.read_text())["overloads"]
-    return [name for name, one in found.items() if one["verdict"] == "STRICT"]
+    from torch_fl.flaggems import table_file, tables
+
+    table = table_file.read(tables.shipped("verdicts", "NVIDIA H200", "5.0.2"), "verdicts")
+    return [name for name, one in table["overloads"].items() if one["verdict"] == "STRICT"]
 
 
 def plant():
