@@ -49,7 +49,7 @@ help: ## list these commands
 setup: ## virtual environment, dependencies, all wheels built and installed
 	@"$(MAKE)" -j2 $(PACKAGES:%=$(STAMPS)/%)
 
-setup-dev: ## the same, and what tests and lint need
+setup-dev: ## make setup, and the tools for tests and lint
 	@"$(MAKE)" -j2 $(PACKAGES:%=$(STAMPS)/%) $(CHIPS:%=$(STAMPS)/flagos-%) $(STAMPS)/requirements-dev
 
 .PHONY: demo
@@ -61,13 +61,13 @@ demo-ddp: setup ## the same training by two processes under torchrun, compared w
 	@"$(PY)" -m torch.distributed.run --nproc-per-node=2 -m torch_fl_cli.demo_ddp $(ARGS)
 
 .PHONY: test test-all
-test: ## whether a change is sound: the inner circle of tests, at most 20 minutes
+test: ## check that a change is sound: the inner circle of tests, at most 20 minutes
 	@begun=$$(date +%s); "$(MAKE)" setup-dev; $(CIRCLES) run --since $$begun $(PARTS)
-test-all: ## everything that needs no accelerator: both circles, some two hours
+test-all: ## run every test that needs no accelerator: both circles, about two hours
 	@begun=$$(date +%s); "$(MAKE)" setup-dev; $(CIRCLES) run --since $$begun --all
 
 .PHONY: lint
-lint: setup-dev $(STAMPS)/bindings ## rustfmt, clippy, ruff, mypy and clang-format, all without a warning
+lint: setup-dev $(STAMPS)/bindings ## run rustfmt, clippy, ruff, mypy and clang-format, and accept no warning
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --release --locked -- -D warnings
 	"$(PY)" -m ruff check .
@@ -76,14 +76,14 @@ lint: setup-dev $(STAMPS)/bindings ## rustfmt, clippy, ruff, mypy and clang-form
 	"$(VENV)/bin/clang-format" --dry-run -Werror $(CXX_SOURCES)
 
 .PHONY: format
-format: setup-dev ## lay out all sources as `make lint` wants them
+format: setup-dev ## format all sources as `make lint` requires
 	cargo fmt --all
 	"$(PY)" -m ruff check --fix .
 	"$(PY)" -m ruff format .
 	"$(VENV)/bin/clang-format" -i $(CXX_SOURCES)
 
 .PHONY: bench
-bench: setup ## operator overhead over cpu, allocator, import and start-up times; --write keeps them
+bench: setup ## operator overhead over cpu, allocator, import and start-up times; ARGS=--write saves the report
 	"$(PY)" -m tests.bench.overhead $(ARGS)
 
 .PHONY: wheels
@@ -96,12 +96,12 @@ dist: $(DIST_WHEELS) $(DIST)/.torch-fl-tools $(DIST)/.te-fl $(DIST)/.lightx2v-fl
 	@ls -l $(PORTABLE)/*.whl
 
 .PHONY: docs
-docs: $(STAMPS)/docs ## the documentation site, into site/; RUST=1 with Rust's own
+docs: $(STAMPS)/docs ## build the documentation site into site/; RUST=1 adds the reference of Rust
 	$(if $(RUST),cargo doc --quiet --no-deps --locked -p flagos-core -p flagos-comm -p flagos-vendor-kit)
 	$(MKDOCS) build --quiet --config-file website/mkdocs.yml
 	@echo "site/index.html; make docs-serve shows it with its search"
 
 .PHONY: clean
-clean: ## remove what was built; the virtual environment stays
+clean: ## remove everything that was built, except the virtual environment
 	rm -rf target core/fuzz/target $(DIST) site .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +

@@ -15,5 +15,5 @@ bench-vendor-library: setup example-vendor ## what a call of the example chip's 
 	$(ON_CHIP) "$(PY)" -m tests.bench.vendor_library $(ARGS)
 
 .PHONY: bench-comm
-bench-comm: setup ## collectives of 2, 4 and 8 processes beside gloo; --write keeps the report
+bench-comm: setup ## collectives of 2, 4 and 8 processes beside gloo; ARGS=--write saves the report
 	"$(PY)" -m tests.bench.collectives $(ARGS)

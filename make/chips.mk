@@ -46,7 +46,7 @@ ASCEND_TESTS := core/vendors/ascend/tests --ignore=core/vendors/ascend/tests/tri
 .PHONY: test-ascend test-ascend-slow
 test-ascend: setup-dev simulated-ascend ## models, operators and failures over the simulated libraries of Ascend
 	$(ON_ASCEND) $(pytest) $(ASCEND_TESTS) $(TWO) $(QUICK) $(ARGS)
-test-ascend-slow: setup-dev simulated-ascend ## its collectives, its wheel in a fresh environment, and the simulated libraries' own tests
+test-ascend-slow: setup-dev simulated-ascend ## collectives of Ascend, its wheel in a fresh environment, and the simulated libraries' own tests
 	WHEELS="$(abspath $(DIST))" $(ON_ASCEND) $(pytest) $(ASCEND_TESTS) $(TWO) $(SLOW) $(ARGS)
 	$(call pytest,-simulated) core/vendors/ascend/simulated $(TWO) $(ARGS)
 
@@ -56,7 +56,7 @@ conformance-ascend-sample: setup-dev simulated-ascend ## two samples of every op
 	"$(PY)" -m core.vendors.ascend.tests.reached "$(ASCEND)/conformance.json"
 
 .PHONY: conformance-ascend
-conformance-ascend: setup-dev simulated-ascend ## over the simulated libraries of Ascend: all samples in float32, two of every other dtype
+conformance-ascend: setup-dev simulated-ascend ## all samples in float32 and two of every other dtype, over the simulated libraries of Ascend
 	$(CONFORMANCE_ON_ASCEND) --dtypes float32 $(ARGS)
 	$(CONFORMANCE_ON_ASCEND) --db op --sample-limit 2 $(ARGS) --dtypes \
 	  bfloat16,float16,float64,complex64,complex128,bool,uint8,int8,int16,int32,int64
@@ -72,7 +72,7 @@ metax-forwarder: $(STAMPS)/venv ## libraries by which the vendor metax runs on N
 .PHONY: test-metax test-metax-slow
 test-metax: setup-dev ## the vendor metax over its simulated runtime
 	$(pytest) core/vendors/metax/tests $(TWO) $(QUICK) $(ARGS)
-test-metax-slow: setup-dev ## torch and collectives over it, and the simulated runtime's own tests
+test-metax-slow: setup-dev ## torch and collectives over the simulated runtime of MetaX, and the runtime's own tests
 	$(pytest) core/vendors/metax/tests $(TWO) $(SLOW) $(ARGS)
 	$(call pytest,-simulated) core/vendors/metax/simulated $(TWO) $(ARGS)
 

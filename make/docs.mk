@@ -19,10 +19,10 @@ docs: export RUSTDOCFLAGS := -D warnings -A rustdoc::private_intra_doc_links
 endif
 
 .PHONY: docs-serve
-docs-serve: $(STAMPS)/docs ## the site, shown on this machine while its pages are written
+docs-serve: $(STAMPS)/docs ## serve the site on this machine, and build it again when a page changes
 	$(MKDOCS) serve --config-file website/mkdocs.yml $(ARGS)
 
 .PHONY: test-docs
 test-docs: export PYTHONPATH := $(DOCS)
-test-docs: setup-dev $(STAMPS)/docs ## the site builds strictly and is whole; the workflows of a hosted CI fit their schema
+test-docs: setup-dev $(STAMPS)/docs ## check that the site builds without a warning and is complete, and the workflows of a hosted CI
 	$(pytest) tests/site $(ARGS)

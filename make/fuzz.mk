@@ -12,7 +12,7 @@ fuzz-sample: setup-dev ## the same random programs each time, on cpu and on flag
 
 FUZZ_SECONDS ?= 60
 .PHONY: fuzz
-fuzz: setup-dev ## as many random programs as there is time for, on cpu and on flagos side by side; ARGS="--seconds 600 --seed 1"
+fuzz: setup-dev ## random programs on cpu and on flagos side by side, as long as there is time; ARGS="--seconds 600 --seed 1"
 	"$(PY)" -m tests.fuzz $(ARGS)
 
 .PHONY: fuzz-grammars

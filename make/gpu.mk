@@ -19,7 +19,7 @@ GPU_JOBS ?= 8
 GPU_ADAPTER_TESTS ?= adapters/torch/tests tests/models
 
 .PHONY: gpu-kit
-gpu-kit: wheels $(CORE_CUDA_TESTS) $(CUDALIB) ## what these commands need, into dist/: the wheels, the core's CUDA tests, the vendor as a library
+gpu-kit: wheels $(CORE_CUDA_TESTS) $(CUDALIB) ## build what the commands below need into dist/: the wheels, the core's CUDA tests, the vendor as a library
 
 $(CORE_CUDA_TESTS): $(CORE_SOURCES) $(call find_sources,core/vendors/cuda core/vendors/kit) | $(STAMPS)/venv
 	@mkdir -p $(DIST)
@@ -67,9 +67,9 @@ gpu-bench-comm: gpu-site ## on a machine with several NVIDIA devices: collective
 	$(GPU_RUN) -m tests.bench.gpu.distributed $(ARGS)
 
 .PHONY: gpu-bench
-gpu-bench: gpu-site ## on an NVIDIA machine: operators and whole models beside CUDA; keeps the report
+gpu-bench: gpu-site ## on an NVIDIA machine: operators and whole models beside CUDA; saves the report
 	$(GPU_RUN) -m tests.bench.gpu.submit --json $(DIST)/submit.json
-	@# What failed is told in the report too.
+	@# The report names what failed, too.
 	failed=0; $(GPU_RUN) -m tests.bench.gpu.models --json $(DIST)/models.json $(ARGS) || failed=1; \
 	$(GPU_RUN) -m tests.bench.gpu.report --submit $(DIST)/submit.json --models $(DIST)/models.json --folder $(GPU_REPORTS); \
 	exit $$failed

@@ -9,7 +9,7 @@ dist-smoke: | $(STAMPS)/requirements ## dist/portable's wheels on an emulated aa
 	"$(PY)" -m tests.emulated $(SMOKE_TORCHES) --wheels $(PORTABLE) $(ARGS)
 
 .PHONY: release-check
-release-check: $(STAMPS)/requirements ## whether this commit can be released: tree, version, changelogs; portable wheels, and the demo from them for each torch
+release-check: $(STAMPS)/requirements ## check that this commit can be released: tree, version, changelogs; portable wheels, and the demo from them for each torch
 	"$(PY)" -m tests.release check
 	"$(MAKE)" dist
 	"$(PY)" -m tests.release try --wheels "$(PORTABLE)" $(DIST_TORCHES)

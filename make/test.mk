@@ -12,11 +12,11 @@ PARTS ?=
 CIRCLES := "$(PY)" -m tests.circles
 
 .PHONY: ci-outer
-ci-outer: setup-dev ## the parts of the outer circle that CI runs with this commit
+ci-outer: setup-dev ## run the parts of the outer circle that CI runs with this commit
 	@$(CIRCLES) ci
 
 .PHONY: ci-plan
-ci-plan: setup-dev ## which parts of the outer circle CI runs with this commit, and when the others last ran
+ci-plan: setup-dev ## list the parts of the outer circle that CI runs with this commit, and when the others last ran
 	@$(CIRCLES) plan $(ARGS)
 
 # pytest, which keeps how long each test took: `python -m tests.circles times` shows that.
@@ -52,14 +52,14 @@ SLOW_PARTS := $(addsuffix -slow,$(addprefix test-,torch whole))
 .PHONY: $(QUICK_PARTS) $(SLOW_PARTS) test-models
 test-python: ## the wheel flagos: native module, Python API, command line
 test-torch: ## the device in torch, without the collectives, and the tools around it
-test-torch-slow: ## compilers, searches by `flagos bisect`, records, and what else takes seconds of the device in torch
+test-torch-slow: ## slow tests of the device in torch: compilers, searches by `flagos bisect`, records
 test-distributed: ## the backend of torch.distributed, with ranks as processes
 test-te: ## the TransformerEngine adapter
 test-lightx2v: ## the LightX2V adapter
 test-vllm-seam: ## the vLLM adapter over a double of vLLM's plugin seam
-test-models: ## whole models, which test-whole and test-whole-slow run too
+test-models: ## whole models, a part of test-whole and test-whole-slow
 test-whole: ## tests/: whole models, launches, the fuzzer, the conformance harness, the layout
-test-whole-slow: ## what takes seconds of tests/: the tools for GPUs, pages that are followed
+test-whole-slow: ## slow tests of tests/: the tools for GPUs, pages that are followed
 test-python: FOLDER := python/tests
 test-torch test-torch-slow: FOLDER := adapters/torch/tests adapters/torch-tools/tests $(TWO) $(addprefix --ignore=,$(DISTRIBUTED) $(FLAGGEMS_TESTS))
 test-distributed: FOLDER := $(DISTRIBUTED)
@@ -77,7 +77,7 @@ test-models: setup-dev
 	$(pytest) $(FOLDER) $(ARGS)
 
 .PHONY: test-examples
-test-examples: setup-dev ## the programs of examples/ beside what docs/examples.md says that they print
+test-examples: setup-dev ## the programs of examples/, beside the output that docs/examples.md shows
 	$(pytest) tests/examples -n 2 $(SLOW) $(ARGS)
 
 # Once interpreted, on the host's tensors, and once compiled, over a simulated driver. FLAGGEMS_PATH=... takes a checkout
@@ -112,13 +112,13 @@ test-torchs-distributed: setup-dev ## torch's own tests of torch.distributed, wi
 	"$(PY)" -m adapters.torch.tests.torchs_distributed --alone $(ARGS)
 
 .PHONY: test-comm
-test-comm: setup-dev ## 4 and 8 ranks, torchrun, a hundred lives of a group; torch's own tests beside gloo
+test-comm: setup-dev ## 4 and 8 ranks, torchrun, a group made a hundred times; torch's own tests beside gloo
 	$(pytest) adapters/torch/tests/long_distributed.py core/vendors/ascend/tests/long_collectives.py $(ARGS)
 	$(call pytest,-slow) $(DISTRIBUTED) $(SLOW)
 	"$(PY)" -m adapters.torch.tests.torchs_distributed
 
 .PHONY: test-bisect
-test-bisect: setup-dev ## `flagos bisect` with several causes, hangs, searches that were ended
+test-bisect: setup-dev ## `flagos bisect` with several causes, hangs, interrupted searches
 	$(pytest) adapters/torch-tools/tests/bisect/long_bisect.py tests/long_bisect_page.py $(TWO) $(ARGS)
 
 .PHONY: test-accuracy

@@ -20,7 +20,7 @@ CHECK_TORCHES ?= $(word $(shell echo $$(($(COMMITTED) % $(words $(BETWEEN)) + 1)
 NEWEST_TESTS ?= $(patsubst %,adapters/torch/tests/test_%.py,accelerator_graphs autograd autograd_at_exit compiled_views \
   distributed_attention import layouts memory profiler random serialization shims stream tensor)
 .PHONY: check-torches
-check-torches: $(foreach minor,$(CHECK_TORCHES),$(call torch_of,$(shell uname -m),$(minor))) ## whether the shim's risky files compile for CHECK_TORCHES, by default one between the oldest and the newest
+check-torches: $(foreach minor,$(CHECK_TORCHES),$(call torch_of,$(shell uname -m),$(minor))) ## check that the shim's risky files compile for CHECK_TORCHES, by default one between the oldest and the newest
 	@echo "the shim's risky files for torch $(CHECK_TORCHES), of $(BETWEEN); CHECK_TORCHES=... takes others"
 	for minor in $(CHECK_TORCHES); do \
 	  "$(MAKE)" -s -j "$$(nproc)" -f adapters/torch/shim.mk TORCH=target/torches/$$(uname -m)/$$minor/torch OUT=$(NATIVE_SHIMS) check; \

@@ -2,7 +2,7 @@
 
 # What each wheel is built from. Folders count too, so that a deleted file is noticed.
 find_sources = $(shell find $(1) -not -path '*/__pycache__*' -not -name '*.so' 2>/dev/null | sort)
-CORE_SOURCES := Cargo.toml Cargo.lock $(call find_sources,core/Cargo.toml core/build.rs core/src core/include) \
+CORE_SOURCES := Cargo.toml Cargo.lock $(call find_sources,core/Cargo.toml core/src core/include) \
   $(call find_sources,$(addprefix core/vendors/kit/,Cargo.toml src))
 FLAGOS_SOURCES := $(CORE_SOURCES) $(call find_sources,$(addprefix core/vendors/cuda/,Cargo.toml src)) \
   $(call find_sources,comm/Cargo.toml comm/src adapters/te/Cargo.toml adapters/te/src) \
