@@ -36,7 +36,7 @@ def parser(*, with_contributed: bool = True) -> argparse.ArgumentParser:
     """The command line. Commands of adapters are only listed: they parse their own options."""
     result = argparse.ArgumentParser(
         prog="flagos",
-        description="One device for PyTorch and more: shows the device and its routes, and finds problems.",
+        description="One device for PyTorch and other frameworks. Shows devices and routes, and diagnoses problems.",
         epilog="`flagos <command> --help` shows examples.",
     )
     result.add_argument("--version", action="store_true", help="print the version and exit")

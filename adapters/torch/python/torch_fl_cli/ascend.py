@@ -41,12 +41,12 @@ def run(arguments: list[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="flagos ascend", description="What is special to Ascend.")
+    parser = argparse.ArgumentParser(prog="flagos ascend", description="Checks for Ascend devices.")
     commands = parser.add_subparsers(metavar="<command>")
     triton = commands.add_parser(
         "triton",
         help="check whether triton-ascend can be used with flagos",
-        description="Whether triton-ascend can be used with flagos.",
+        description="Checks whether triton-ascend can be used with flagos.",
         usage="flagos ascend triton [-h] [--json] [--timeout SECONDS] [-- PROGRAM ...]",
         epilog=textwrap.dedent(DETAILS).strip(),
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -138,7 +138,9 @@ def main(arguments: list[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--ops", default="*", help="shell patterns of overloads: 'add*,mm'")
-    parser.add_argument("--rounds", type=at_least_one, default=7)
+    parser.add_argument(
+        "--rounds", type=at_least_one, default=7, help="turns of both kernels (default: 7)"
+    )
     parser.add_argument(
         "--seconds", type=not_negative, default=float("inf"), help="stop after this time"
     )

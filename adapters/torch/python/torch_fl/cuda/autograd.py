@@ -1,7 +1,7 @@
 """Backward passes of CUDA tensors beside flagos ones.
 
 torch's engine knows one accelerator per process, which is flagos once it is registered. The native
-module answers the engine's questions about it (csrc/cuda/autograd.h); here each backward pass says first
+module answers the engine's questions about it (csrc/cuda/autograd.cc); here each backward pass says first
 which of the two its graph is made of.
 """
 
