@@ -56,7 +56,7 @@ def libraries(known: Iterable[Library]) -> Iterator[Check]:
         name = f"library {library.soname}"
         path = find(library, cache)
         if path is None:
-            yield ok(name, f"not found (only needed for: {library.purpose})", path=None)
+            yield ok(name, f"not found, and needed only for this: {library.purpose}", path=None)
         elif path.stat().st_mode & stat.S_IWOTH:
             yield warn(
                 name,

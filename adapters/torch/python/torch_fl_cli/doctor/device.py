@@ -55,4 +55,7 @@ def _canary(name: str, result: dict[str, object] | None, failure: str | None) ->
             str(result["reason"]),
             "run `python -m torch_fl_cli.doctor.canary`; `flagos explain` shows what served the operator",
         )
-    return ok(check, "as the CPU" if name != "negative_control" else "the comparison notices lies")
+    detail = (
+        "wrong results are noticed" if name == "negative_control" else "equal to the CPU's result"
+    )
+    return ok(check, detail)

@@ -22,9 +22,9 @@ def collectives(timeout: float) -> Iterator[Check]:
             "run `python -m torch_fl_cli.doctor.collective` to see the error of each rank",
         )
     else:
-        yield ok("collective", "two processes added up over shared memory")
+        yield ok("collective", "two processes computed a sum over shared memory")
     engines = outcome.report("engines")
     for engine in engines["engines"] if engines is not None else ():
         # A missing library is no problem here: a program that asks for its engine gets an error.
-        missing = "" if engine["usable"] else "not here: "
+        missing = "" if engine["usable"] else "not available: "
         yield ok(f"engine {engine['name']}", missing + engine["detail"], usable=engine["usable"])

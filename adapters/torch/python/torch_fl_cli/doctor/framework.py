@@ -133,7 +133,9 @@ def device_plugins() -> Check:
             "install torch-fl with pip, or `import torch_fl` in the program",
             **data,
         )
-    return ok("device plugins", "no other plugin wants torch's device slot", **data)
+    return ok(
+        "device plugins", "no other plugin registers a device for torch's one open slot", **data
+    )
 
 
 def autoload() -> Check:
