@@ -46,10 +46,10 @@ help: ## list these commands
 
 # Two at a time: packages are fetched while cargo compiles.
 .PHONY: setup setup-dev
-setup: ## virtual environment, dependencies, all wheels built and installed
+setup: ## virtual environment, dependencies, the wheels of flagos and its adapters built and installed
 	@"$(MAKE)" -j2 $(PACKAGES:%=$(STAMPS)/%)
 
-setup-dev: ## make setup, and the tools for tests and lint
+setup-dev: ## make setup, the wheels of chips, and the tools for tests and lint
 	@"$(MAKE)" -j2 $(PACKAGES:%=$(STAMPS)/%) $(CHIPS:%=$(STAMPS)/flagos-%) $(STAMPS)/requirements-dev
 
 .PHONY: demo
