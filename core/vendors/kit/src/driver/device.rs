@@ -128,9 +128,8 @@ pub struct Entered<'d, D: DriverDevice> {
 impl<D: DriverDevice> Drop for Entered<'_, D> {
     #[inline]
     fn drop(&mut self) {
-        if let Some(before) = self.restore
-            && let Err(error) = self.device.switch_back(before)
-        {
+        let restored = self.restore.map(|before| self.device.switch_back(before));
+        if let Some(Err(error)) = restored {
             tracing::error!(%error, "the current device of a thread was not restored");
         }
     }
