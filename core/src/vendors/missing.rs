@@ -39,14 +39,22 @@ impl Absent {
         self.0.is_called(name)
     }
 
-    /// The package to install, as the second half of a sentence.
-    pub(super) fn remedy(&self) -> String {
-        let Self(wheel) = self;
+    /// The command that installs it.
+    pub(super) fn install(&self) -> String {
+        self.0.install()
+    }
+
+    /// What is missing, as the second half of a sentence.
+    pub(super) fn reason(&self) -> String {
         format!(
-            "the distribution {} is not installed: {}",
-            wheel.distribution(),
-            wheel.install()
+            "the distribution {} is not installed",
+            self.0.distribution()
         )
+    }
+
+    /// What is missing, and the command that installs it.
+    pub(super) fn remedy(&self) -> String {
+        format!("{}: {}", self.reason(), self.install())
     }
 
     /// The vendor, if a device file of its chip or the library of its runtime is here.

@@ -170,8 +170,10 @@ impl Catalogue {
             .map_err(|reason| self.none(reason, settings))?;
         let Some(found) = found else {
             if let Some(absent) = self.absent.iter().find(|one| one.is_called(name)) {
-                let message = format!("vendor `{name}` cannot be used: {}", absent.remedy());
-                return Err(self.none(message, settings));
+                let message = format!("vendor `{name}` cannot be used: {}", absent.reason());
+                let error = self.none(message, settings);
+                let hint = error.hint().unwrap_or_default().to_owned();
+                return Err(error.with_hint(format!("{}; {hint}", absent.install())));
             }
             let error = self.none(format!("there is no vendor `{name}`"), settings);
             let hint = error.hint().unwrap_or_default().to_owned();
@@ -405,7 +407,7 @@ mod tests {
         for (name, says) in [
             (
                 "metax",
-                "vendor `metax` cannot be used: the distribution flagos-metax is not installed: pip install 'flagos[metax]'",
+                "vendor `metax` cannot be used: the distribution flagos-metax is not installed",
             ),
             ("npu", "pip install 'flagos[ascend]'"),
             ("rocm", "there is no vendor `rocm`"),

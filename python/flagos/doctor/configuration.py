@@ -33,7 +33,7 @@ def files() -> Check:
         configuration = _core.configuration()
     except _core.FlagosError as error:
         fix = getattr(error, "hint", None) or "correct the line named in the message"
-        return fail("configuration", str(error), fix)
+        return fail("configuration", _without_hint(error), fix)
     read = configuration["files"]
     detail = ", ".join(read) if read else "no file found: built-in defaults apply"
     return ok("configuration", detail, **configuration)
@@ -47,7 +47,7 @@ def devices() -> Check:
         found = _core.devices()
     except _core.FlagosError as error:
         fix = getattr(error, "hint", None) or "see `flagos env` for FLAGOS_VENDOR"
-        return fail("devices", str(error), fix)
+        return fail("devices", _without_hint(error), fix)
     if not found:
         return fail("devices", "none", "unset FLAGOS_VENDOR to fall back to the host device")
     names = [f"flagos:{device['index']} {device['name']}" for device in found]
@@ -65,7 +65,7 @@ def vendors() -> Iterator[Check]:
         reports, missing = _core.vendors(), _core.missing_vendors()
     except _core.FlagosError as error:
         fix = getattr(error, "hint", None) or "correct the configuration first"
-        yield fail("vendors", str(error), fix)
+        yield fail("vendors", _without_hint(error), fix)
         return
     installs = {vendor["name"]: vendor["install"] for vendor in missing}
     for report in reports:
@@ -79,3 +79,8 @@ def vendors() -> Iterator[Check]:
         source = "" if report["source"] == "built in" else f" ({report['source']})"
         detail = f"{devices}, {used}: {report['reason']}{source}"
         yield ok(f"vendor {report['name']}", detail, vendor=report)
+
+
+def _without_hint(error: Exception) -> str:
+    """The text of an error, whose hint the check prints as its fix."""
+    return str(error).removesuffix(f"; {getattr(error, 'hint', None)}")

@@ -12,6 +12,8 @@ from flagos.processes.reports import run_module
 
 OLDEST_PYTHON = (3, 10)
 NEWEST_TESTED_PYTHON = (3, 14)
+VENDORS = "flagos.vendors"
+"""The group of entry points that name manifests of vendors."""
 
 
 def python() -> Check:
@@ -64,6 +66,22 @@ def distributions() -> Iterator[Check]:
             )
         else:
             yield ok(name, f"{version}, as flagos")
+    for chip in _chips():
+        version = installed_version(chip)
+        if version != core_version:
+            yield fail(
+                f"distribution {chip}",
+                f"{version}, but flagos is {core_version}",
+                f"pip install '{chip}=={core_version}'",
+            )
+        else:
+            yield ok(f"distribution {chip}", f"{version}, as flagos")
+
+
+def _chips() -> list[str]:
+    """The project's distributions of chips that are installed; those of others have versions of their own."""
+    found = {entry.dist.name for entry in metadata.entry_points(group=VENDORS) if entry.dist}
+    return sorted(name for name in found if name.startswith("flagos-"))
 
 
 def installed_version(distribution: str) -> str | None:

@@ -47,7 +47,7 @@ use flagos_core::vendors::library::{
     FLAGOS_VENDOR_REACHES_PEERS, FLAGOS_VENDOR_SHARES,
 };
 use flagos_vendor_kit::driver::{Devices, DriverDevice as _, DriverEvent, Shared};
-use flagos_vendor_kit::export::Export;
+use flagos_vendor_kit::export::{Export, check_variables};
 use flagos_vendor_kit::{call, devices_answer, export_kernels, export_vendor};
 
 export_vendor!(Ascend);
@@ -70,7 +70,11 @@ impl Export for Ascend {
     }
 
     fn probe() -> Result<usize, String> {
-        variables::check(&Self::description().variables, std::env::vars_os())?;
+        check_variables(
+            "ascend",
+            &Self::description().variables,
+            std::env::vars_os(),
+        )?;
         kernels::most_executors(variables::value(variables::EXECUTORS).as_deref())?;
         survey::devices(variables::value(visible::VARIABLE).as_deref())
     }

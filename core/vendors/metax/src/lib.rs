@@ -41,7 +41,7 @@ use flagos_core::vendors::library::{
     FLAGOS_VENDOR_EXTERNAL_STREAMS, FLAGOS_VENDOR_LAUNCHES, FLAGOS_VENDOR_NATIVE_HANDLES,
     FLAGOS_VENDOR_SEES_CAPTURES, FLAGOS_VENDOR_SHARES,
 };
-use flagos_vendor_kit::export::{Declaration, Export};
+use flagos_vendor_kit::export::{Declaration, Export, check_variables};
 use flagos_vendor_kit::export_vendor;
 
 use self::vendor::MetaxVendor;
@@ -65,6 +65,7 @@ impl Export for Metax {
     }
 
     fn probe() -> Result<usize, String> {
+        check_variables("metax", &Self::description().variables, std::env::vars_os())?;
         survey::devices(|name| std::env::var(name).ok())
     }
 

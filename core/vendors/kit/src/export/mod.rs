@@ -19,6 +19,7 @@ mod outcome;
 mod sharing;
 mod stream;
 mod table;
+mod variables;
 
 #[doc(hidden)]
 pub use flagos_core::vendors::library::{FlagosKernels, FlagosVendor, FlagosVendorHost};
@@ -30,6 +31,7 @@ pub use handle::{stream_of, vendor_of};
 pub use log::follow;
 pub use outcome::{last_error, status};
 pub use table::Table;
+pub use variables::check_variables;
 
 /// Exports `flagos_vendor` for a type with [`Export`](crate::export::Export).
 #[macro_export]
