@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
-from tests.compiled import CXX, compiled, including
+from tests.compiled import CXX, compiled
 
 ROOT = Path(__file__).resolve().parents[3]
 SOURCES = ROOT / "comm" / "simulated"
@@ -51,6 +51,7 @@ def simulated_libraries() -> dict[str, Path]:
     }
 
 
+MACHINE = ROOT / "core/vendors/kit/simulated"
 DRIVER = ROOT / "core/vendors/cuda/tests/conformance/simulated"
 """Sources of a CUDA driver and of NVIDIA's management library over host memory, two devices."""
 
@@ -58,10 +59,8 @@ DRIVER = ROOT / "core/vendors/cuda/tests/conformance/simulated"
 @cache
 def simulated_driver() -> Path:
     """A folder for LD_LIBRARY_PATH in which flagos finds two NVIDIA devices; torch finds the driver too old."""
-    parts = ("state", "devices", "streams", "ptx", "kernels", "nvml")
     command = [*CXX, "-std=c++17", "-O0", "-fPIC", "-shared", "-pthread"]
-    source = including(*(DRIVER / f"{part}.cc" for part in parts))
-    library = compiled("libcuda.so.1", command, text=source, within=[DRIVER])
+    library = compiled("libcuda.so.1", command, [DRIVER / "libcuda.cc"], within=[MACHINE])
     management = library.with_name("libnvidia-ml.so.1")
     if not management.exists():
         management.symlink_to(library.name)

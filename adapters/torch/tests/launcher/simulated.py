@@ -16,11 +16,9 @@ from typing import Any
 from tests.compiled import CXX, compiled, including
 
 ROOT = Path(__file__).resolve().parents[4]
+VENDORS = ROOT / "core/vendors"
 SOURCES = [
-    *(
-        ROOT / "core/vendors/cuda/tests/conformance/simulated" / f"{part}.cc"
-        for part in ("state", "devices", "streams", "ptx", "kernels")
-    ),
+    VENDORS / "cuda/tests/conformance/simulated/libcuda.cc",
     Path(__file__).with_name("triton.cc"),
 ]
 COMPILE = "-std=c++17 -O0 -fPIC -shared -pthread -Wl,-soname,libcuda.so.1"
@@ -42,7 +40,7 @@ class Library:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        within = [part.parent for part in SOURCES]
+        within = [*(part.parent for part in SOURCES), VENDORS / "kit/simulated"]
         command = [*CXX, *COMPILE.split()]
         made = compiled("libcuda.so.1", command, text=including(*SOURCES), within=within)
         # Triton looks for it in this folder.

@@ -2,10 +2,10 @@
 
 use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::io::{ErrorKind, Write as _};
+use std::io::ErrorKind;
 use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 /// Where cargo has programs keep files; a folder of its own on a machine that the program was carried to.
 fn folder() -> PathBuf {
@@ -16,13 +16,24 @@ fn folder() -> PathBuf {
     tempfile::tempdir().expect("a folder").keep()
 }
 
-/// The library `name` that g++ makes of a C++ source with these flags; None without g++.
+const FLAGS: &str =
+    "-std=c++17 -O1 -fPIC -fvisibility=hidden -shared -pthread -Wall -Wextra -Werror";
+
+/// The folder of the machine beneath simulated libraries.
+const MACHINE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../kit/simulated");
+
+/// The simulated library `name` that g++ makes of one C++ source; None without g++, or without the source, as on a machine
+/// that the program was carried to.
 ///
-/// It is compiled again when the source, the flags or a file in `within` differs. Whoever comes second waits for it.
-pub fn library(name: &str, flags: &str, source: &str, within: Option<&Path>) -> Option<PathBuf> {
+/// It is compiled again when a file beside the source or of the machine differs. Whoever comes second waits for it.
+pub fn simulated(name: &str, source: &Path) -> Option<PathBuf> {
+    if !source.exists() {
+        return None;
+    }
     let mut hasher = DefaultHasher::new();
-    (name, flags, source).hash(&mut hasher);
-    for file in within.map(files).unwrap_or_default() {
+    (name, FLAGS, source).hash(&mut hasher);
+    let beside = source.parent().expect("in a folder");
+    for file in [beside, Path::new(MACHINE)].into_iter().flat_map(files) {
         fs::read(file).expect("a source").hash(&mut hasher);
     }
     let folder = folder().join(format!("{:016x}", hasher.finish()));
@@ -33,7 +44,7 @@ pub fn library(name: &str, flags: &str, source: &str, within: Option<&Path>) -> 
     let made = folder.join(name);
     if !made.exists() {
         let new = folder.join("new");
-        compile(&new, flags, source)?;
+        compile(&new, source)?;
         fs::rename(new, &made).expect("renamed");
     }
     Some(made)
@@ -52,21 +63,17 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
-fn compile(to: &Path, flags: &str, source: &str) -> Option<()> {
-    let child = Command::new("g++")
-        .args(flags.split(' '))
-        .args("-std=c++17 -fPIC -shared -pthread -x c++ - -o".split(' '))
+fn compile(to: &Path, source: &Path) -> Option<()> {
+    let done = Command::new("g++")
+        .args(FLAGS.split(' '))
+        .arg(source)
+        .arg("-o")
         .arg(to)
-        .stdin(Stdio::piped())
-        .spawn();
-    let mut child = match child {
+        .status();
+    let status = match done {
         Err(error) if error.kind() == ErrorKind::NotFound => return None,
-        child => child.expect("g++ starts"),
+        done => done.expect("g++ runs"),
     };
-    let mut input = child.stdin.take().expect("piped");
-    input.write_all(source.as_bytes()).expect("g++ reads");
-    drop(input);
-    let status = child.wait().expect("g++ ends");
     assert!(status.success(), "the simulated library does not compile");
     Some(())
 }

@@ -19,6 +19,7 @@ from tests.compiled import CXX, compiled
 SOURCES = Path(__file__).parent
 ROOT = SOURCES.parents[3]
 COLLECTIVES = ROOT / "comm" / "simulated"
+MACHINE = ROOT / "core" / "vendors" / "kit" / "simulated"
 FOLDER = ROOT / "dist" / "simulated_metax"
 COMPILER = [
     *CXX,
@@ -65,7 +66,9 @@ def _made(
     name: str, sources: list[Path], flags: Sequence[str] = (), libraries: Sequence[str] = ()
 ) -> Path:
     command = [*COMPILER, f"-I{SOURCES}", f"-Wl,-soname,{name}", "-Wl,-rpath,$ORIGIN", *flags]
-    return compiled(name, command, sources, within=[SOURCES, COLLECTIVES], libraries=libraries)
+    return compiled(
+        name, command, sources, within=[SOURCES, COLLECTIVES, MACHINE], libraries=libraries
+    )
 
 
 def _put(folder: Path, library: Path) -> Path:

@@ -13,13 +13,11 @@ EXPORT Code mcStreamBeginCapture(void* handle, int mode) {
   if (Code code = find(call, handle, &stream)) {
     return code;
   }
-  std::lock_guard<std::mutex> lock(state.mutex);
+  std::lock_guard<std::mutex> lock(mutex);
   if (stream->capture != nullptr) {
     return refuse(call, kCaptureUnsupported, "the stream is captured already");
   }
-  stream->capture = std::make_shared<Capture>();
-  stream->capture->origin = stream.get();
-  stream->capture->joined[stream.get()] = true;
+  machine::begin_capture(std::make_shared<machine::Capture>(), stream);
   return kSuccess;
 }
 
@@ -31,8 +29,8 @@ EXPORT Code mcStreamIsCapturing(void* handle, int* status) {
   if (status == nullptr) {
     return refuse("mcStreamIsCapturing", kInvalidValue, "the output is NULL");
   }
-  std::lock_guard<std::mutex> lock(state.mutex);
-  *status = stream->capture == nullptr ? 0 : stream->capture->valid ? 1 : 2;
+  std::lock_guard<std::mutex> lock(mutex);
+  *status = stream->capture == nullptr ? 0 : stream->capture->invalid ? 2 : 1;
   return kSuccess;
 }
 
@@ -42,24 +40,20 @@ EXPORT Code mcStreamEndCapture(void* handle, Graph** graph) {
   if (Code code = find(call, handle, &stream)) {
     return code;
   }
-  std::lock_guard<std::mutex> lock(state.mutex);
+  std::lock_guard<std::mutex> lock(mutex);
   const auto capture = stream->capture;
-  if (graph == nullptr || capture == nullptr || capture->origin != stream.get()) {
+  if (graph == nullptr || capture == nullptr || capture->origin != stream) {
     return refuse(call, kInvalidValue, "no output, or no capture began on this stream");
   }
-  bool all = true;
-  for (const auto& [joined, back] : capture->joined) {
-    joined->capture = nullptr;
-    all = all && back;
-  }
+  machine::end_capture(capture);
   *graph = nullptr;
-  if (!capture->valid) {
+  if (capture->invalid) {
     return end(kCaptureInvalidated);
   }
-  if (!all) {
+  if (machine::unjoined(*capture) != 0) {
     return refuse(call, kCaptureUnjoined, "a stream has not come back to the capture");
   }
-  *graph = new Graph(std::move(capture->graph));
+  *graph = new Graph{capture->graph};
   return kSuccess;
 }
 
@@ -81,9 +75,9 @@ EXPORT Code mcGraphLaunch(Graph* graph, void* handle) {
   if (graph == nullptr) {
     return refuse("mcGraphLaunch", kInvalidValue, "no graph");
   }
-  for (const auto& item : graph->items) {
-    push(stream, item);
-  }
+  // A graph uses memory only while it runs.
+  std::lock_guard<std::mutex> lock(mutex);
+  push(stream, {"mcGraphLaunch", [nodes = graph->nodes] { return machine::run_graph(*nodes); }, {}});
   return kSuccess;
 }
 

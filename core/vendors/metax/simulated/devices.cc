@@ -39,16 +39,11 @@ EXPORT Code mcDeviceSynchronize() {
   if (Code code = begin_on_device("mcDeviceSynchronize")) {
     return code;
   }
-  std::unique_lock<std::mutex> lock(state.mutex);
-  for (const auto& [handle, stream] : state.streams) {
-    if (stream->capture != nullptr && stream->device == current) {
-      stream->capture->valid = false;
-      lock.unlock();
-      return refuse("mcDeviceSynchronize", kCaptureUnsupported, "a stream of the device is captured");
-    }
+  std::unique_lock<std::mutex> lock(mutex);
+  if (invalidate_captures()) {
+    return refuse("mcDeviceSynchronize", kCaptureUnsupported, "a stream of the device is captured");
   }
-  const int device = current;
-  state.changed.wait(lock, [&] { return state.unfinished[device] == 0; });
+  machine::drain(lock, state.devices[current]);
   return end(state.lost);
 }
 
@@ -118,7 +113,7 @@ EXPORT Code mcDeviceEnablePeerAccess(int peer, unsigned flags) {
   if (flags != 0 || peer < 0 || peer >= device_count() || peer == current) {
     return refuse("mcDeviceEnablePeerAccess", kInvalidValue, "flags, no such device, or the device itself");
   }
-  std::lock_guard<std::mutex> lock(state.mutex);
+  std::lock_guard<std::mutex> lock(mutex);
   bool& enabled = state.peers[current][peer];
   if (enabled) {
     return end(kPeerAlready);

@@ -63,7 +63,7 @@ EXPORT Code mcModuleLoadData(Module** module, const void* image) {
       made->names.insert(kernel.name);
     }
   }
-  std::lock_guard<std::mutex> lock(state.mutex);
+  std::lock_guard<std::mutex> lock(mutex);
   modules.insert(made);
   return *module = made, kSuccess;
 }
@@ -73,7 +73,7 @@ EXPORT Code mcModuleGetFunction(const Kernel** function, Module* module, const c
   if (Code code = begin_on_device(call)) {
     return code;
   }
-  std::lock_guard<std::mutex> lock(state.mutex);
+  std::lock_guard<std::mutex> lock(mutex);
   if (function == nullptr || name == nullptr || modules.count(module) == 0) {
     return refuse(call, kInvalidHandle, "no output, no name, or no loaded module has this handle");
   }
@@ -89,7 +89,7 @@ EXPORT Code mcModuleUnload(Module* module) {
   if (Code code = begin_on_device("mcModuleUnload")) {
     return code;
   }
-  std::lock_guard<std::mutex> lock(state.mutex);
+  std::lock_guard<std::mutex> lock(mutex);
   if (modules.erase(module) == 0) {
     return refuse("mcModuleUnload", kInvalidHandle, "no loaded module has this handle");
   }
@@ -120,32 +120,26 @@ EXPORT Code mcModuleLaunchKernel(
     return refuse(call, kInvalidValue, "no function, a shape that no device has, or parameters in `extra`");
   }
   std::vector<uint64_t> words;
-  std::vector<Block*> used;
-  {
-    std::lock_guard<std::mutex> lock(state.mutex);
-    for (size_t i = 0; i < function->sizes.size(); ++i) {
-      uint64_t word = 0;
-      std::memcpy(&word, parameters[i], function->sizes[i]);
-      if (function->sizes[i] == 8) {
-        Block* block = block_of(reinterpret_cast<void*>(word), 1);
-        if (block == nullptr) {
-          return refuse(call, kInvalidValue, "a pointer is not to memory that the device reaches");
-        }
-        if (stream->capture == nullptr) { // a graph uses memory only while it runs
-          ++block->users;
-          used.push_back(block);
-        }
-        word = reinterpret_cast<uint64_t>(inside(reinterpret_cast<void*>(word)));
+  Work work{call, nullptr, {}};
+  std::lock_guard<std::mutex> lock(mutex);
+  for (size_t i = 0; i < function->sizes.size(); ++i) {
+    uint64_t word = 0;
+    std::memcpy(&word, parameters[i], function->sizes[i]);
+    if (function->sizes[i] == 8) {
+      const auto* address = reinterpret_cast<const void*>(word);
+      const auto block = block_of(address, 1);
+      if (block == nullptr) {
+        return refuse(call, kInvalidValue, "a pointer is not to memory that the device reaches");
       }
-      words.push_back(word);
+      work.uses.push_back(use_of(block, address, 1));
+      word = reinterpret_cast<uint64_t>(inside(address));
     }
+    words.push_back(word);
   }
-  push(stream, [=] {
+  work.run = [=] {
     function->run(words);
-    std::lock_guard<std::mutex> lock(state.mutex);
-    for (Block* block : used) {
-      --block->users;
-    }
-  });
+    return 0;
+  };
+  push(stream, std::move(work));
   return kSuccess;
 }

@@ -48,43 +48,49 @@ Code take(const char* call, void* address, const std::function<bool(const Block&
   if (address == nullptr) {
     return kSuccess;
   }
-  std::lock_guard<std::mutex> lock(state.mutex);
+  std::lock_guard<std::mutex> lock(mutex);
   const auto found = state.blocks.find(reinterpret_cast<uintptr_t>(address));
-  if (found == state.blocks.end() || !fits(found->second)) {
+  if (found == state.blocks.end() || !fits(*found->second)) {
     return refuse(call, kInvalidValue, "no such memory begins at this address");
   }
-  if (found->second.users != 0) {
+  const Block& block = *found->second;
+  if (!block.pending.empty()) {
     return refuse(call, kInvalidValue, "work that uses the memory is queued");
   }
-  if (found->second.device >= 0 && !found->second.imported) {
-    state.used[found->second.device] -= found->second.size;
+  if (block.device >= 0 && !block.imported) {
+    state.used[block.device] -= block.size;
   }
-  unmap(found->first, found->second);
+  unmap(found->first, block);
   state.blocks.erase(found);
   return kSuccess;
 }
 
 } // namespace
 
-Block* block_of(const void* address, size_t size, uintptr_t* start) {
+std::shared_ptr<Block> block_of(const void* address, size_t size, uintptr_t* start) {
   const auto at = reinterpret_cast<uintptr_t>(address);
   auto after = state.blocks.upper_bound(at);
   if (after == state.blocks.begin()) {
     return nullptr;
   }
   --after;
-  if (at + size > after->first + after->second.size || at >= after->first + after->second.size) {
+  if (at + size > after->first + after->second->size || at >= after->first + after->second->size) {
     return nullptr;
   }
   if (start != nullptr) {
     *start = after->first;
   }
-  return &after->second;
+  return after->second;
+}
+
+machine::Use use_of(const std::shared_ptr<Block>& block, const void* address, size_t size) {
+  const auto begin = reinterpret_cast<uintptr_t>(address);
+  return {block, begin, begin + size, true};
 }
 
 char* inside(const void* address) {
   uintptr_t start = 0;
-  const Block* block = block_of(address, 1, &start);
+  const auto block = block_of(address, 1, &start);
   const auto at = reinterpret_cast<uintptr_t>(address);
   return reinterpret_cast<char*>(block != nullptr ? block->inside + (at - start) : at);
 }
@@ -98,7 +104,7 @@ EXPORT Code mcMemGetInfo(size_t* free, size_t* total) {
   if (free == nullptr || total == nullptr) {
     return refuse("mcMemGetInfo", kInvalidValue, "an output is NULL");
   }
-  std::lock_guard<std::mutex> lock(state.mutex);
+  std::lock_guard<std::mutex> lock(mutex);
   return *total = kTotal, *free = kTotal - state.used[current], kSuccess;
 }
 
@@ -109,14 +115,15 @@ EXPORT Code mcMalloc(void** address, size_t size) {
   if (address == nullptr || size == 0) {
     return refuse("mcMalloc", kInvalidValue, "no output, or no bytes");
   }
-  std::lock_guard<std::mutex> lock(state.mutex);
+  std::lock_guard<std::mutex> lock(mutex);
   if (size > kTotal - state.used[current]) {
     return end(kMemoryAllocation);
   }
-  Block block{size, current, -1, 0};
+  const auto block = std::make_shared<Block>(size, current, -1, 0);
   const int file = memfd_create("simulated-metax", MFD_CLOEXEC);
   uintptr_t start = 0;
-  if (file < 0 || ftruncate(file, static_cast<off_t>(size)) != 0 || map_twice(file, size, &start, &block) != kSuccess) {
+  if (file < 0 || ftruncate(file, static_cast<off_t>(size)) != 0 ||
+      map_twice(file, size, &start, block.get()) != kSuccess) {
     return end(kMemoryAllocation);
   }
   state.used[current] += size;
@@ -140,8 +147,9 @@ EXPORT Code mcMallocHost(void** address, size_t size, unsigned flags) {
   if (start == MAP_FAILED) {
     return end(kMemoryAllocation);
   }
-  std::lock_guard<std::mutex> lock(state.mutex);
-  state.blocks[reinterpret_cast<uintptr_t>(start)] = Block{size, -1, -1, reinterpret_cast<uintptr_t>(start)};
+  std::lock_guard<std::mutex> lock(mutex);
+  state.blocks[reinterpret_cast<uintptr_t>(start)] =
+      std::make_shared<Block>(size, -1, -1, reinterpret_cast<uintptr_t>(start));
   return *address = start, kSuccess;
 }
 
@@ -155,50 +163,36 @@ EXPORT Code mcMemcpyAsync(void* to, const void* from, size_t size, int kind, voi
   if (Code code = find(call, handle, &stream)) {
     return code;
   }
-  bool ordinary = false;
-  Block *target = nullptr, *source = nullptr;
-  std::function<void()> work;
-  {
-    std::lock_guard<std::mutex> lock(state.mutex);
-    target = block_of(to, size);
-    source = block_of(from, size);
-    if ((target == nullptr && block_of(to, 1) != nullptr) || (source == nullptr && block_of(from, 1) != nullptr)) {
-      return refuse(call, kInvalidValue, "bytes beyond the end of an allocation");
-    }
-    const bool to_device = target != nullptr && target->device >= 0;
-    const bool from_device = source != nullptr && source->device >= 0;
-    const int actual = (to_device ? 1 : 0) + (from_device ? 2 : 0);
-    if (kind != 4 && kind != actual) {
-      return refuse(
-          call, kInvalidValue, "the kind " + std::to_string(kind) + " for a copy of kind " + std::to_string(actual));
-    }
-    ordinary = target == nullptr || source == nullptr || (!to_device && !from_device);
-    if (ordinary && stream->capture != nullptr) {
-      stream->capture->valid = false;
-      return refuse(call, kCaptureUnsupported, "a copy of ordinary memory on a captured stream");
-    }
-    // A graph uses memory only while it runs.
-    const bool captured = stream->capture != nullptr;
-    for (Block* block : {target, source}) {
-      if (block != nullptr && !captured) {
-        ++block->users;
-      }
-    }
-    char* const there = inside(to);
-    const char* const here = inside(from);
-    work = [=] {
-      std::memmove(there, here, size);
-      std::lock_guard<std::mutex> inner(state.mutex);
-      for (Block* block : {target, source}) {
-        if (block != nullptr && !captured) {
-          --block->users;
-        }
-      }
-    };
+  std::unique_lock<std::mutex> lock(mutex);
+  const auto target = block_of(to, size), source = block_of(from, size);
+  if ((target == nullptr && block_of(to, 1) != nullptr) || (source == nullptr && block_of(from, 1) != nullptr)) {
+    return refuse(call, kInvalidValue, "bytes beyond the end of an allocation");
   }
-  push(stream, work);
+  const bool to_device = target != nullptr && target->device >= 0;
+  const bool from_device = source != nullptr && source->device >= 0;
+  const int actual = (to_device ? 1 : 0) + (from_device ? 2 : 0);
+  if (kind != 4 && kind != actual) {
+    return refuse(
+        call, kInvalidValue, "the kind " + std::to_string(kind) + " for a copy of kind " + std::to_string(actual));
+  }
+  const bool ordinary = target == nullptr || source == nullptr || (!to_device && !from_device);
+  if (ordinary && stream->capture != nullptr) {
+    stream->capture->invalid = true;
+    return refuse(call, kCaptureUnsupported, "a copy of ordinary memory on a captured stream");
+  }
+  Work work{call, nullptr, {}};
+  for (const auto& [block, address] : {std::pair{target, static_cast<const void*>(to)}, std::pair{source, from}}) {
+    if (block != nullptr) {
+      work.uses.push_back(use_of(block, address, size));
+    }
+  }
+  work.run = [there = inside(to), here = inside(from), size] {
+    std::memmove(there, here, size);
+    return 0;
+  };
+  push(stream, std::move(work));
   if (ordinary) {
-    drain(stream);
+    machine::drain(lock, *stream);
   }
   return end(state.lost);
 }
@@ -210,7 +204,7 @@ EXPORT Code mcPointerGetAttribute(void* value, int attribute, void* address) {
   if (value == nullptr || attribute != 3) {
     return refuse("mcPointerGetAttribute", kInvalidValue, "no output, or another attribute");
   }
-  std::lock_guard<std::mutex> lock(state.mutex);
+  std::lock_guard<std::mutex> lock(mutex);
   if (block_of(address, 1) == nullptr) {
     return end(kInvalidValue);
   }
@@ -223,13 +217,13 @@ EXPORT Code mcIpcGetMemHandle(Handle* handle, void* address) {
   if (Code code = begin_on_device(call)) {
     return code;
   }
-  std::lock_guard<std::mutex> lock(state.mutex);
+  std::lock_guard<std::mutex> lock(mutex);
   const auto found = state.blocks.find(reinterpret_cast<uintptr_t>(address));
-  const bool own = found != state.blocks.end() && found->second.device >= 0 && !found->second.imported;
+  const bool own = found != state.blocks.end() && found->second->device >= 0 && !found->second->imported;
   if (handle == nullptr || !own) {
     return refuse(call, kInvalidValue, "no output, or no allocation of this process begins here");
   }
-  *handle = Handle{getpid(), found->second.file, found->second.size, {}};
+  *handle = Handle{getpid(), found->second->file, found->second->size, {}};
   return kSuccess;
 }
 
@@ -250,11 +244,11 @@ EXPORT Code mcIpcOpenMemHandle(void** address, Handle handle, unsigned flags) {
   if (file < 0 || fstat(file, &found) != 0 || static_cast<uint64_t>(found.st_size) != handle.size) {
     return end(kInvalidValue);
   }
-  std::lock_guard<std::mutex> lock(state.mutex);
-  Block block{handle.size, current, file, 0};
-  block.imported = true;
+  std::lock_guard<std::mutex> lock(mutex);
+  const auto block = std::make_shared<Block>(handle.size, current, file, 0);
+  block->imported = true;
   uintptr_t start = 0;
-  if (map_twice(file, handle.size, &start, &block) != kSuccess) {
+  if (map_twice(file, handle.size, &start, block.get()) != kSuccess) {
     return end(kMemoryAllocation);
   }
   state.blocks[start] = block;

@@ -5,19 +5,15 @@
 // SIMULATED_METAX_REPORT names.
 #pragma once
 
-#include <pthread.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -25,8 +21,9 @@
 #include <numeric>
 #include <set>
 #include <string>
-#include <thread>
 #include <vector>
+
+#include "../../kit/simulated/machine.h"
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
@@ -59,76 +56,47 @@ constexpr size_t kTotal = size_t{1} << 30;
 // What the runtime itself takes of a device in use.
 constexpr size_t kOverhead = kTotal / 16;
 
-struct Stream;
+using machine::in_function;
+using machine::mutex;
+using machine::Stream;
+using machine::Work;
 
-// What a graph does when it is launched, in the order in which it was captured.
+enum Kind { kStream, kEvent };
+
 struct Graph {
-  std::vector<std::function<void()>> items;
+  std::shared_ptr<const machine::Graph> nodes;
 };
 
-struct Capture {
-  Stream* origin = nullptr;
-  bool valid = true;
-  Graph graph;
-  // Streams that have joined, and whether their last item is behind something that the origin waits for.
-  std::map<Stream*, bool> joined;
-};
-
-struct Mark {
-  bool done = false;
-  std::chrono::steady_clock::time_point time;
-};
-
-struct Stream {
-  explicit Stream(int device) : device(device) {}
-  int device;
-  std::deque<std::function<void()>> items;
-  size_t unfinished = 0;
-  bool closed = false;
-  std::shared_ptr<Capture> capture;
-};
-
-struct Event {
-  int device;
-  bool timing;
-  std::shared_ptr<Mark> mark;
-  // Where the event was recorded in a capture.
-  std::weak_ptr<Capture> capture;
-  Stream* captured_on = nullptr;
+struct Event : machine::Event {
+  int device = 0;
+  bool timing = false;
 };
 
 // Memory of a device has two mappings: at the address that programs get nobody may touch it.
-struct Block {
+struct Block : machine::Block {
+  Block(size_t size, int device, int file, uintptr_t inside) : size(size), device(device), file(file), inside(inside) {}
   size_t size;
   int device; // -1: page-locked memory of the host
   int file;
   uintptr_t inside; // where the device's own work touches it
   bool imported = false;
-  int users = 0; // items of work that are queued
 };
 
 // Never destroyed: the threads of streams use them until the process has ended.
 struct State {
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::map<uintptr_t, Block> blocks;
-  std::map<Stream*, std::shared_ptr<Stream>> streams;
-  std::set<Event*> events;
+  std::map<uintptr_t, std::shared_ptr<Block>> blocks;
+  machine::Device devices[kMostDevices];
   std::shared_ptr<Stream> standard[kMostDevices];
   size_t used[kMostDevices] = {};
-  size_t unfinished[kMostDevices] = {}; // items of all streams, destroyed ones too
   bool in_use[kMostDevices] = {};
   bool peers[kMostDevices][kMostDevices] = {};
   std::atomic<Code> lost{kSuccess};
-  std::atomic<bool> initialized{false};
-  bool forked = false;
 };
 extern State& state;
 
-// The thread's own: its device, the failure that nobody has read, and whether it runs a function of a stream.
+// The thread's own: its device, and the failure that nobody has read.
 extern thread_local int current;
 extern thread_local Code failure;
-extern thread_local bool in_function;
 
 // The devices that this process sees, by the machine's numbers, and how many they are.
 const std::vector<int>& visible_devices();
@@ -146,15 +114,19 @@ Code begin_on_device(const char* call);
 
 // The live stream of a handle, NULL being the default stream of the current device.
 Code find(const char* call, void* handle, std::shared_ptr<Stream>* stream);
-// Queues work, or adds it to the capture of the stream.
-void push(const std::shared_ptr<Stream>& stream, std::function<void()> item);
+// Queues work, or adds it to the capture of the stream, with the lock held.
+void push(const std::shared_ptr<Stream>& stream, Work work);
 void drain(const std::shared_ptr<Stream>& stream);
 std::shared_ptr<Stream> start_stream(int device);
+// Makes the captures of the current device invalid, with the lock held: whether there are any.
+bool invalidate_captures();
 // Refuses a call that waits while a stream is captured, which makes the capture invalid.
 Code refuse_captured(const char* call, const std::shared_ptr<Stream>& stream);
 
 // The block that has these bytes, with the lock held; null where no block has all of them.
-Block* block_of(const void* address, size_t size, uintptr_t* start = nullptr);
+std::shared_ptr<Block> block_of(const void* address, size_t size, uintptr_t* start = nullptr);
+// What work uses of a block, from this address on.
+machine::Use use_of(const std::shared_ptr<Block>& block, const void* address, size_t size);
 // The address by which the device's work touches memory, with the lock held: the same for the host's.
 char* inside(const void* address);
 

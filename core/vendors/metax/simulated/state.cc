@@ -7,7 +7,6 @@ namespace simulated {
 State& state = *new State;
 thread_local int current = 0;
 thread_local Code failure = kSuccess;
-thread_local bool in_function = false;
 
 namespace {
 
@@ -81,12 +80,10 @@ Code refuse(const char* call, Code code, const std::string& what) {
 }
 
 Code begin(const char* call) {
-  if (state.forked) {
+  if (machine::forked) {
     return refuse(call, kInitialization, "the runtime was initialised before this process was forked");
   }
-  if (!state.initialized.exchange(true)) {
-    pthread_atfork(nullptr, nullptr, [] { state.forked = true; });
-  }
+  machine::initialized = true;
   if (in_function) {
     return refuse(call, kNotPermitted, "a function of a stream called the runtime");
   }
@@ -103,7 +100,7 @@ Code begin_on_device(const char* call) {
   if (Code code = state.lost) {
     return end(code);
   }
-  std::lock_guard<std::mutex> lock(state.mutex);
+  std::lock_guard<std::mutex> lock(mutex);
   if (!state.in_use[current]) {
     state.in_use[current] = true;
     state.used[current] += kOverhead;

@@ -18,44 +18,38 @@ EXPORT int simulated_metax_queue(
   if (Code code = find(call, handle, &stream)) {
     return code;
   }
-  std::vector<Block*> used;
-  {
-    std::lock_guard<std::mutex> lock(state.mutex);
-    for (size_t i = 0; i < count; ++i) {
-      Block* block = uses[i].bytes != 0 ? block_of(uses[i].address, uses[i].bytes) : nullptr;
-      if (block == nullptr && uses[i].bytes != 0) {
-        return refuse(call, kInvalidValue, "memory that the device does not have");
-      }
-      if (block != nullptr && stream->capture == nullptr) { // a graph uses memory only while it runs
-        used.push_back(block);
-      }
+  Work work{call, nullptr, {}};
+  std::lock_guard<std::mutex> lock(mutex);
+  for (size_t i = 0; i < count; ++i) {
+    if (uses[i].bytes == 0) {
+      continue;
     }
-    for (Block* block : used) {
-      ++block->users;
+    const auto block = block_of(uses[i].address, uses[i].bytes);
+    if (block == nullptr) {
+      return refuse(call, kInvalidValue, "memory that the device does not have");
     }
+    work.uses.push_back(use_of(block, uses[i].address, uses[i].bytes));
   }
   // Of a graph, the work runs as often as the graph does.
   const std::shared_ptr<void> owned(argument, destroy);
-  push(stream, [=] {
+  work.run = [=] {
     if (run(owned.get()) != 0) {
       state.lost = kLaunchFailure;
     }
-    std::lock_guard<std::mutex> lock(state.mutex);
-    for (Block* block : used) {
-      --block->users;
-    }
-  });
+    return 0;
+  };
+  push(stream, std::move(work));
   return kSuccess;
 }
 
 EXPORT void* simulated_metax_reach(const void* address, size_t bytes) {
-  std::lock_guard<std::mutex> lock(state.mutex);
+  std::lock_guard<std::mutex> lock(mutex);
   return block_of(address, bytes) != nullptr ? inside(address) : nullptr;
 }
 
 EXPORT int simulated_metax_place(const void* address) {
-  std::lock_guard<std::mutex> lock(state.mutex);
-  const Block* block = block_of(address, 1);
+  std::lock_guard<std::mutex> lock(mutex);
+  const auto block = block_of(address, 1);
   return block != nullptr ? block->device : -2;
 }
 
@@ -68,6 +62,6 @@ EXPORT int simulated_metax_device() {
 }
 
 EXPORT int simulated_metax_is_used(int device) {
-  std::lock_guard<std::mutex> lock(state.mutex);
+  std::lock_guard<std::mutex> lock(mutex);
   return device >= 0 && device < kMostDevices && state.in_use[device];
 }

@@ -10,23 +10,10 @@ use std::time::{Duration, Instant};
 
 use crate::support::compiled;
 
-/// The folder of the simulated runtime's source.
-const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/simulated");
-
 /// The runtime; None without its source or a compiler, as on a machine that this program was carried to.
 fn runtime() -> Option<PathBuf> {
-    let folder = Path::new(SOURCES);
-    let source = folder.join("libascendcl.cc");
-    if !source.exists() {
-        return None;
-    }
-    let text = format!("#include \"{}\"\n", source.display());
-    compiled::library(
-        "libascendcl.so",
-        "-O1 -fvisibility=hidden",
-        &text,
-        Some(folder),
-    )
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/simulated/libascendcl.cc");
+    compiled::simulated("libascendcl.so", Path::new(source))
 }
 
 /// Whether a call that was refused is the vendor's way of asking: whether the thread has a context, whether a stream is the

@@ -1,24 +1,18 @@
 //! Every test of this program over a simulated driver, for machines that have none.
 
+use std::path::Path;
 use std::process::Command;
 
 use crate::support::compiled;
 
-/// The parts of the driver as one source, because each part uses those before it.
-const SOURCE: &str = concat!(
-    include_str!("simulated/state.cc"),
-    include_str!("simulated/devices.cc"),
-    include_str!("simulated/streams.cc"),
-    include_str!("simulated/ptx.cc"),
-    include_str!("simulated/kernels.cc"),
-    include_str!("simulated/nvml.cc"),
-);
-
 #[test]
 fn everything_passes_over_a_simulated_driver() {
-    let flags = "-O1 -Wall -Wextra -Werror";
-    let Some(driver) = compiled::library("libcuda.so.1", flags, SOURCE, None) else {
-        return crate::say("skipped: no g++ to compile the simulated driver with");
+    let source = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/tests/conformance/simulated/libcuda.cc"
+    );
+    let Some(driver) = compiled::simulated("libcuda.so.1", Path::new(source)) else {
+        return crate::say("skipped: no simulated driver, or no g++ to compile it with");
     };
     let folder = tempfile::tempdir().expect("a folder");
     for name in ["libcuda.so.1", "libnvidia-ml.so.1"] {

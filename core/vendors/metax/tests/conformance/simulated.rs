@@ -7,23 +7,10 @@ use std::process::Command;
 
 use crate::support::compiled;
 
-/// The folder of the simulated runtime's source.
-const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/simulated");
-
 /// The runtime; None without its source or a compiler, as on a machine that this program was carried to.
 fn runtime() -> Option<PathBuf> {
-    let folder = Path::new(SOURCES);
-    let source = folder.join("libmcruntime.cc");
-    if !source.exists() {
-        return None;
-    }
-    let text = format!("#include \"{}\"\n", source.display());
-    compiled::library(
-        "libmcruntime.so",
-        "-O1 -fvisibility=hidden",
-        &text,
-        Some(folder),
-    )
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/simulated/libmcruntime.cc");
+    compiled::simulated("libmcruntime.so", Path::new(source))
 }
 
 /// Whether a call that was refused is one that a test makes on purpose.
