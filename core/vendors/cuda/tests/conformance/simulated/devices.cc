@@ -2,10 +2,8 @@
 extern "C" {
 
 Code cuInit(unsigned) {
-  if (initialized && forked)
+  if (forked)
     _exit(77);
-  if (!initialized)
-    pthread_atfork(nullptr, nullptr, [] { forked = initialized; });
   return initialized = true, kSuccess;
 }
 Code cuDriverGetVersion(int* version) {
@@ -56,16 +54,14 @@ Code cuDevicePrimaryCtxRetain(Context** context, int device) {
     return code;
   std::lock_guard<std::mutex> lock(mutex);
   if (!primary[device]) {
-    primary[device] = new Context{device};
-    primary[device]->standard = start(primary[device]);
+    primary[device] = new Context(device);
     used[device] += kTotal / 16;
   }
   return *context = primary[device], kSuccess;
 }
 Code cuCtxCreate_v2(Context** context, unsigned, int device) {
-  *context = new Context{device};
-  (*context)->standard = start(*context);
-  return current = *context, kSuccess;
+  std::lock_guard<std::mutex> lock(mutex);
+  return current = *context = new Context(device), kSuccess;
 }
 Code cuCtxDestroy_v2(Context*) {
   return enter();
@@ -80,7 +76,7 @@ Code cuCtxSynchronize() {
   if (Code code = enter_context())
     return code;
   std::unique_lock<std::mutex> lock(mutex);
-  changed.wait(lock, [] { return current->unfinished == 0; });
+  drain(lock, *current);
   return current->lost;
 }
 Code cuCtxGetStreamPriorityRange(int* least, int* greatest) {
@@ -89,7 +85,7 @@ Code cuCtxGetStreamPriorityRange(int* least, int* greatest) {
 Code cuCtxEnablePeerAccess(Context* other, unsigned) {
   if (Code code = enter_context())
     return code;
-  bool& enabled = current->peers[other->device];
+  bool& enabled = current->peers[other->number];
   return enabled ? kAlreadyEnabled : (enabled = true, kSuccess);
 }
 
@@ -98,14 +94,14 @@ Code cuMemGetInfo_v2(size_t* free, size_t* total) {
     return code;
   std::lock_guard<std::mutex> lock(mutex);
   *total = kTotal;
-  *free = kTotal - used[current->device];
+  *free = kTotal - used[current->number];
   return kSuccess;
 }
 Code cuMemAlloc_v2(uint64_t* address, size_t size) {
   if (Code code = enter_context())
     return code;
   std::lock_guard<std::mutex> lock(mutex);
-  size_t& taken = used[current->device];
+  size_t& taken = used[current->number];
   if (size > kTotal - taken)
     return kOutOfMemory;
   void* start = map(size);
@@ -113,7 +109,7 @@ Code cuMemAlloc_v2(uint64_t* address, size_t size) {
     return kOutOfMemory;
   taken += size;
   *address = reinterpret_cast<uintptr_t>(start);
-  device_blocks[*address] = {size, current->device};
+  device_blocks[*address] = {size, current->number};
   return kSuccess;
 }
 Code cuMemFree_v2(uint64_t address) {
@@ -160,9 +156,10 @@ Code cuMemcpyAsync(uint64_t to, uint64_t from, size_t size, void* handle) {
     std::lock_guard<std::mutex> lock(mutex);
     device = block_of(to, &block) || block_of(from, &block);
   }
-  push(stream, work);
+  push("cuMemcpyAsync", stream, work);
+  std::unique_lock<std::mutex> lock(mutex);
   if (!device)
-    drain(stream);
+    drain(lock, *stream);
   return kSuccess;
 }
 // Whether kernels reach ordinary memory from now on, as on machines with one memory for both.

@@ -209,13 +209,12 @@ Code cuLaunchKernelEx(const Config* config, Function* function, void** parameter
   std::copy_n(config->grid, 3, &place[9]);
   place[12] = config->shared;
   Context* context = current;
-  push(stream, [=] {
+  return push("cuLaunchKernelEx", stream, [=] {
     if (run_threads(*ptx, place, words))
       return;
     std::lock_guard<std::mutex> lock(mutex);
     context->lost = kLaunchFailed;
   });
-  return kSuccess;
 }
 Code cuLaunchKernel(
     Function* function,

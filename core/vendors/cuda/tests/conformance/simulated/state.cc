@@ -4,24 +4,28 @@
 // - a call needs the current context of its stream or event;
 // - copies between host memory wait for their stream;
 // - a call in a forked child of a process that had initialised ends that child.
-#include <pthread.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
-#include <thread>
 #include <vector>
+
+#include "../../../../kit/simulated/machine.h"
+
+using machine::drain;
+using machine::forked;
+using machine::in_function;
+using machine::initialized;
+using machine::mutex;
+using machine::Stream;
 
 namespace {
 
@@ -44,33 +48,21 @@ enum : Code {
 constexpr int kDevices = 2;
 constexpr size_t kTotal = size_t{1} << 30;
 
-struct Context;
+// Kinds of handles.
+enum { kStream, kEvent };
 
-struct Mark {
-  bool done = false;
-  std::chrono::steady_clock::time_point time;
-};
-
-struct Stream {
-  explicit Stream(Context* owner) : context(owner) {}
-  Context* context;
-  std::deque<std::function<void()>> items;
-  size_t unfinished = 0;
-  bool closed = false;
-};
-
-struct Event {
-  Context* context;
-  bool timing;
-  std::shared_ptr<Mark> mark;
-};
-
-struct Context {
-  int device;
+struct Context : machine::Device {
+  explicit Context(int device) {
+    number = device;
+  }
   Code lost = kSuccess;
-  size_t unfinished = 0;
-  std::shared_ptr<Stream> standard = nullptr;
+  std::shared_ptr<Stream> standard = std::make_shared<Stream>(this, 0);
   bool peers[kDevices] = {};
+};
+
+struct Event : machine::Event {
+  Context* context = nullptr;
+  bool timing = false;
 };
 
 struct Ptx;
@@ -89,21 +81,14 @@ struct Block {
 };
 
 // Never destroyed: the threads of streams use them until the process has ended.
-std::mutex& mutex = *new std::mutex;
-std::condition_variable& changed = *new std::condition_variable;
 std::mutex& one_function = *new std::mutex;
-bool initialized = false;
-// Asking for the process at every call would cost more than the rest of it.
-bool forked = false;
 bool reach_all = false;
 Context* primary[kDevices];
 size_t used[kDevices];
 auto& device_blocks = *new std::map<uintptr_t, Block>;
 auto& host_blocks = *new std::map<uintptr_t, size_t>;
 auto& functions = *new std::map<Function*, std::unique_ptr<Function>>;
-auto& streams = *new std::map<Stream*, std::shared_ptr<Stream>>;
 thread_local Context* current = nullptr;
-thread_local bool in_function = false;
 
 // The checks that every call but cuInit begins with.
 Code enter() {
@@ -125,55 +110,24 @@ Code enter_context() {
   return current->lost;
 }
 
-void run(std::shared_ptr<Stream> stream) {
-  std::unique_lock<std::mutex> lock(mutex);
-  for (;;) {
-    changed.wait(lock, [&] { return !stream->items.empty() || stream->closed; });
-    if (stream->items.empty())
-      return;
-    auto item = std::move(stream->items.front());
-    stream->items.pop_front();
-    lock.unlock();
-    item();
-    lock.lock();
-    --stream->unfinished;
-    --stream->context->unfinished;
-    changed.notify_all();
-  }
-}
-
-std::shared_ptr<Stream> start(Context* context) {
-  auto stream = std::make_shared<Stream>(context);
-  std::thread(run, stream).detach();
-  return stream;
-}
-
 Code find(void* handle, std::shared_ptr<Stream>* stream) {
   if (Code code = enter_context())
     return code;
   std::lock_guard<std::mutex> lock(mutex);
-  if (!handle) {
-    *stream = current->standard;
-    return kSuccess;
-  }
-  auto found = streams.find(static_cast<Stream*>(handle));
-  if (found == streams.end() || found->second->context != current)
-    return kInvalidHandle;
-  *stream = found->second;
-  return kSuccess;
+  *stream = handle ? machine::live_object<Stream>(handle, kStream) : current->standard;
+  return *stream && (*stream)->device == current ? kSuccess : kInvalidHandle;
 }
 
-void push(const std::shared_ptr<Stream>& stream, std::function<void()> item) {
+// The live event of a handle; none for any other.
+std::shared_ptr<Event> find_event(void* handle) {
   std::lock_guard<std::mutex> lock(mutex);
-  stream->items.push_back(std::move(item));
-  ++stream->unfinished;
-  ++stream->context->unfinished;
-  changed.notify_all();
+  return machine::live_object<Event>(handle, kEvent);
 }
 
-void drain(const std::shared_ptr<Stream>& stream) {
-  std::unique_lock<std::mutex> lock(mutex);
-  changed.wait(lock, [&] { return stream->unfinished == 0; });
+Code push(const char* call, const std::shared_ptr<Stream>& stream, const std::function<void()>& work) {
+  std::lock_guard<std::mutex> lock(mutex);
+  machine::submit(stream, {call, [work] { return work(), 0; }, {}});
+  return kSuccess;
 }
 
 Block* block_of(uintptr_t address, Block* copy) {

@@ -1,14 +1,13 @@
 // Streams and events.
 extern "C" {
 
-Code cuStreamCreateWithPriority(Stream** handle, unsigned flags, int priority) {
+Code cuStreamCreateWithPriority(void** handle, unsigned flags, int priority) {
   if (Code code = enter_context())
     return code;
   if (flags != 1 || priority > 0 || priority < -5)
     return kInvalidValue;
-  auto stream = start(current);
   std::lock_guard<std::mutex> lock(mutex);
-  streams[*handle = stream.get()] = stream;
+  *handle = machine::make_handle(kStream, std::make_shared<Stream>(current, 0));
   return kSuccess;
 }
 Code cuStreamDestroy_v2(void* handle) {
@@ -16,9 +15,8 @@ Code cuStreamDestroy_v2(void* handle) {
   if (Code code = find(handle, &stream))
     return code;
   std::lock_guard<std::mutex> lock(mutex);
-  stream->closed = true;
-  streams.erase(stream.get());
-  changed.notify_all();
+  machine::close(*stream);
+  machine::destroy_handle(handle);
   return kSuccess;
 }
 Code cuStreamGetCtx(void* handle, Context** context) {
@@ -27,100 +25,107 @@ Code cuStreamGetCtx(void* handle, Context** context) {
   std::lock_guard<std::mutex> lock(mutex);
   if (!handle)
     return *context = current, kSuccess;
-  auto found = streams.find(static_cast<Stream*>(handle));
-  if (found == streams.end())
+  auto found = machine::live_object<Stream>(handle, kStream);
+  if (!found)
     return kInvalidHandle;
-  return *context = found->second->context, kSuccess;
+  return *context = static_cast<Context*>(found->device), kSuccess;
 }
 Code cuStreamQuery(void* handle) {
   std::shared_ptr<Stream> stream;
   if (Code code = find(handle, &stream))
     return code;
   std::lock_guard<std::mutex> lock(mutex);
-  return stream->unfinished ? kNotReady : kSuccess;
+  return machine::idle(*stream) ? kSuccess : kNotReady;
 }
 Code cuStreamSynchronize(void* handle) {
   std::shared_ptr<Stream> stream;
   if (Code code = find(handle, &stream))
     return code;
-  drain(stream);
-  return stream->context->lost;
+  std::unique_lock<std::mutex> lock(mutex);
+  drain(lock, *stream);
+  return current->lost;
 }
-Code cuStreamWaitEvent(void* handle, Event* event, unsigned) {
+Code cuStreamWaitEvent(void* handle, void* event_handle, unsigned) {
   std::shared_ptr<Stream> stream;
   if (Code code = find(handle, &stream))
     return code;
-  if (auto mark = event->mark) {
-    push(stream, [mark] {
-      std::unique_lock<std::mutex> lock(mutex);
-      changed.wait(lock, [&] { return mark->done; });
-    });
-  }
+  auto event = find_event(event_handle);
+  if (!event)
+    return kInvalidHandle;
+  std::lock_guard<std::mutex> lock(mutex);
+  if (event->mark)
+    machine::submit(stream, machine::waiting(__func__, event));
   return kSuccess;
 }
 Code cuLaunchHostFunc(void* handle, void (*function)(void*), void* argument) {
   std::shared_ptr<Stream> stream;
   if (Code code = find(handle, &stream))
     return code;
-  push(stream, [=] {
+  return push(__func__, stream, [=] {
     std::lock_guard<std::mutex> alone(one_function);
-    in_function = true;
-    function(argument);
-    in_function = false;
+    machine::run_on_host(function, argument);
   });
-  return kSuccess;
 }
 
-Code cuEventCreate(Event** event, unsigned flags) {
+Code cuEventCreate(void** handle, unsigned flags) {
   if (Code code = enter_context())
     return code;
-  return *event = new Event{current, (flags & 2) == 0, nullptr}, kSuccess;
+  auto event = std::make_shared<Event>();
+  event->context = current;
+  event->timing = (flags & 2) == 0;
+  std::lock_guard<std::mutex> lock(mutex);
+  return *handle = machine::make_handle(kEvent, event), kSuccess;
 }
-Code cuEventDestroy_v2(Event* event) {
+Code cuEventDestroy_v2(void* handle) {
   if (Code code = enter_context())
     return code;
-  delete event;
-  return kSuccess;
+  if (!find_event(handle))
+    return kInvalidHandle;
+  std::lock_guard<std::mutex> lock(mutex);
+  return machine::destroy_handle(handle), kSuccess;
 }
-Code cuEventRecord(Event* event, void* handle) {
+Code cuEventRecord(void* event_handle, void* handle) {
   std::shared_ptr<Stream> stream;
   if (Code code = find(handle, &stream))
     return code;
-  if (event->context != current)
+  auto event = find_event(event_handle);
+  if (!event || event->context != current)
     return kInvalidHandle;
-  auto mark = event->mark = std::make_shared<Mark>();
-  push(stream, [mark] {
-    std::lock_guard<std::mutex> lock(mutex);
-    mark->time = std::chrono::steady_clock::now();
-    mark->done = true;
-    changed.notify_all();
-  });
+  std::lock_guard<std::mutex> lock(mutex);
+  event->mark = std::make_shared<machine::Mark>();
+  machine::submit(stream, machine::reaching(__func__, stream, event->mark));
   return kSuccess;
 }
-Code cuEventQuery(Event* event) {
+Code cuEventQuery(void* handle) {
   if (Code code = enter_context())
     return code;
+  auto event = find_event(handle);
+  if (!event)
+    return kInvalidHandle;
   std::lock_guard<std::mutex> lock(mutex);
   return !event->mark || event->mark->done ? kSuccess : kNotReady;
 }
-Code cuEventSynchronize(Event* event) {
+Code cuEventSynchronize(void* handle) {
   if (Code code = enter_context())
     return code;
+  auto event = find_event(handle);
+  if (!event)
+    return kInvalidHandle;
   std::unique_lock<std::mutex> lock(mutex);
-  auto mark = event->mark;
-  changed.wait(lock, [&] { return !mark || mark->done; });
-  return kSuccess;
+  return drain(lock, event->mark), kSuccess;
 }
-Code cuEventElapsedTime(float* elapsed, Event* start, Event* end) {
+Code cuEventElapsedTime(float* elapsed, void* start_handle, void* end_handle) {
   if (Code code = enter_context())
     return code;
+  auto start = find_event(start_handle), end = find_event(end_handle);
+  if (!start || !end)
+    return kInvalidHandle;
   std::lock_guard<std::mutex> lock(mutex);
   if (!start->timing || !end->timing || !start->mark || !end->mark)
     return kInvalidHandle;
   if (!start->mark->done || !end->mark->done)
     return kNotReady;
-  *elapsed = std::chrono::duration<float, std::milli>(end->mark->time - start->mark->time).count();
-  return kSuccess;
+  return *elapsed = static_cast<float>(machine::milliseconds(*start->mark, *end->mark)), kSuccess;
 }
 
 } // extern "C"
