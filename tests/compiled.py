@@ -10,7 +10,10 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-FOLDER = Path(__file__).resolve().parents[1] / "target" / "compiled"
+ROOT = Path(__file__).resolve().parents[1]
+FOLDER = ROOT / "target" / "compiled"
+MACHINE = ROOT / "core/vendors/kit/simulated"
+"""The machine that simulated runtimes of chips are made with."""
 CXX = shlex.split(os.environ.get("CXX", "g++"))
 
 

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
-from tests.compiled import CXX, compiled
+from tests.compiled import CXX, MACHINE, compiled
 
 ROOT = Path(__file__).resolve().parents[3]
 SOURCES = ROOT / "comm" / "simulated"
@@ -51,7 +51,6 @@ def simulated_libraries() -> dict[str, Path]:
     }
 
 
-MACHINE = ROOT / "core/vendors/kit/simulated"
 DRIVER = ROOT / "core/vendors/cuda/tests/conformance/simulated"
 """Sources of a CUDA driver and of NVIDIA's management library over host memory, two devices."""
 
@@ -59,7 +58,8 @@ DRIVER = ROOT / "core/vendors/cuda/tests/conformance/simulated"
 @cache
 def simulated_driver() -> Path:
     """A folder for LD_LIBRARY_PATH in which flagos finds two NVIDIA devices; torch finds the driver too old."""
-    command = [*CXX, "-std=c++17", "-O0", "-fPIC", "-shared", "-pthread"]
+    flags = "-std=c++17 -O0 -fPIC -fvisibility=hidden -shared -pthread"
+    command = [*CXX, *flags.split()]
     library = compiled("libcuda.so.1", command, [DRIVER / "libcuda.cc"], within=[MACHINE])
     management = library.with_name("libnvidia-ml.so.1")
     if not management.exists():

@@ -13,12 +13,11 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from tests.compiled import CXX, compiled, including
+from tests.compiled import CXX, MACHINE, compiled, including
 
 ROOT = Path(__file__).resolve().parents[4]
-VENDORS = ROOT / "core/vendors"
 SOURCES = [
-    VENDORS / "cuda/tests/conformance/simulated/libcuda.cc",
+    ROOT / "core/vendors/cuda/tests/conformance/simulated/libcuda.cc",
     Path(__file__).with_name("triton.cc"),
 ]
 COMPILE = "-std=c++17 -O0 -fPIC -shared -pthread -Wl,-soname,libcuda.so.1"
@@ -40,7 +39,7 @@ class Library:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        within = [*(part.parent for part in SOURCES), VENDORS / "kit/simulated"]
+        within = [*(part.parent for part in SOURCES), MACHINE]
         command = [*CXX, *COMPILE.split()]
         made = compiled("libcuda.so.1", command, text=including(*SOURCES), within=within)
         # Triton looks for it in this folder.

@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from core.vendors.ascend.simulated import operators
+from tests.compiled import MACHINE
 
 SOURCES = Path(__file__).parent
 ROOT = SOURCES.parents[3]
@@ -173,7 +174,7 @@ class Builder:
         if name == "libascendcl":
             source += "".join(
                 f"// {path.name} {_digest(path.read_bytes())}\n"
-                for path in sorted(SOURCES.glob("*.cc"))
+                for path in sorted([*SOURCES.glob("*.cc"), *MACHINE.glob("*.[ch]*")])
             )
         return self.compile(name, source, more)
 

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "call.h"
 
-#include <pthread.h>
-
 #include "device.h"
 #include "event.h"
 #include "handles.h"
@@ -12,30 +10,10 @@
 
 namespace simulated_ascend {
 
-std::mutex& mutex = *new std::mutex;
-std::condition_variable& changed = *new std::condition_variable;
-bool initialized = false;
-bool forked = false;
-
 Thread& thread() {
   static thread_local Thread self;
   return self;
 }
-
-namespace {
-
-// With the lock held over the fork, the child finds whole structures and can tell.
-__attribute__((constructor)) void watch_forks() {
-  pthread_atfork(
-      [] { mutex.lock(); },
-      [] { mutex.unlock(); },
-      [] {
-        forked = forked || initialized;
-        mutex.unlock();
-      });
-}
-
-} // namespace
 
 Call::Call(const char* function, unsigned needs) : function(function), lock(mutex) {
   const uint64_t nth = count_call(function);
@@ -43,7 +21,7 @@ Call::Call(const char* function, unsigned needs) : function(function), lock(mute
     code = refuse(kInternalError, "called in a forked child of a process that uses the device");
     return;
   }
-  if (thread().in_function && !(needs & kInFunction)) {
+  if (in_function && !(needs & kInFunction)) {
     code = refuse(kParamInvalid, "called in a host function");
     return;
   }

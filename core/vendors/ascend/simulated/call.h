@@ -3,11 +3,11 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <memory>
 #include <mutex>
 #include <string>
 
+#include "../../kit/simulated/machine.h"
 #include "acl.h"
 
 namespace simulated_ascend {
@@ -16,17 +16,16 @@ struct Context;
 struct Stream;
 struct Event;
 
-extern std::mutex& mutex;
-extern std::condition_variable& changed;
-extern bool initialized;
-// In a child of a process that has used the runtime; its threads and its device are the parent's.
-extern bool forked;
+using machine::changed;
+using machine::forked;
+using machine::in_function;
+using machine::initialized;
+using machine::mutex;
 
 struct Thread {
   std::shared_ptr<Context> context;
   std::string error;
   std::string fetched; // what the caller of aclGetRecentErrMsg holds
-  bool in_function = false;
   int capture_mode = kGlobal;
 };
 Thread& thread();

@@ -24,12 +24,6 @@ struct Report {
 auto& reports = *new std::map<uint64_t, std::deque<Report>>;
 auto& subscriptions = *new std::map<uint64_t, std::set<Stream*>>;
 
-void run_on_host(aclrtCallback function, void* user) {
-  thread().in_function = true;
-  function(user);
-  thread().in_function = false;
-}
-
 // Whether the stream launches functions in one way alone.
 void check_one_way(Call& call, const Stream& stream) {
   if (stream.launched_callbacks && stream.launched_host_functions)
@@ -56,7 +50,7 @@ ACL_FUNC aclError aclrtLaunchHostFunc(aclrtStream handle, aclrtCallback function
       stream,
       {call.function,
        [function, user] {
-         run_on_host(function, user);
+         machine::run_on_host(function, user);
          return 0;
        },
        {}});
@@ -129,7 +123,7 @@ ACL_FUNC aclError aclrtProcessReport(int32_t timeout_ms) {
   const Report report = mine.front();
   mine.pop_front();
   call.lock.unlock();
-  run_on_host(report.function, report.user);
+  machine::run_on_host(report.function, report.user);
   call.lock.lock();
   *report.done = true;
   changed.notify_all();

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "capture.h"
 
-#include <algorithm>
 #include <cstdio>
-#include <random>
 
 #include "call.h"
 #include "device.h"
@@ -14,61 +12,13 @@ namespace simulated_ascend {
 
 namespace {
 
-auto& captures = *new std::vector<std::shared_ptr<Capture>>;
-
-void add_node(Capture& capture, Stream* stream, Work work, bool waits, size_t after) {
-  capture.model->nodes.push_back({stream, std::move(work), waits, after, capture.group});
-  ++capture.clocks[stream][stream];
-}
-
-void merge(Clock& into, const Clock& other) {
-  for (const auto& [stream, seen] : other)
-    into[stream] = std::max(into[stream], seen);
-}
-
-// The streams, beside the origin itself, that the origin has not seen to their ends.
-size_t unjoined(Capture& capture) {
-  const Clock& seen = capture.clocks[capture.origin.get()];
-  return static_cast<size_t>(std::count_if(capture.streams.begin() + 1, capture.streams.end(), [&](const auto& stream) {
-    const auto found = seen.find(stream.get());
-    return found == seen.end() || found->second < capture.clocks[stream.get()][stream.get()];
-  }));
-}
-
-void end(const std::shared_ptr<Capture>& capture) {
-  for (const auto& stream : capture->streams)
-    stream->capture.reset();
-  captures.erase(std::find(captures.begin(), captures.end(), capture));
-}
-
-// Runs the nodes in a random one of the orders that their streams and events allow.
-int run_model(const Model& model) {
-  static thread_local std::minstd_rand random;
-  std::map<Stream*, std::vector<size_t>> queues;
-  for (size_t index = model.nodes.size(); index-- > 0;)
-    queues[model.nodes[index].stream].push_back(index);
-  std::vector<bool> done(model.nodes.size());
-  for (size_t left = model.nodes.size(); left > 0; --left) {
-    std::vector<Stream*> ready;
-    for (const auto& [stream, queue] : queues) {
-      const bool is_ready =
-          !queue.empty() && (!model.nodes[queue.back()].waits || done[model.nodes[queue.back()].after]);
-      if (is_ready)
-        ready.push_back(stream);
-    }
-    auto& queue = queues[ready[random() % ready.size()]];
-    const size_t index = queue.back();
-    queue.pop_back();
-    done[index] = true;
-    if (const int code = model.nodes[index].work.run ? model.nodes[index].work.run() : 0)
-      return code;
-  }
-  return 0;
+std::shared_ptr<Capture> capture_of(const Stream& stream) {
+  return std::static_pointer_cast<Capture>(stream.capture);
 }
 
 } // namespace
 
-void invalidate(Capture& capture) {
+void invalidate(machine::Capture& capture) {
   capture.invalid = true;
 }
 
@@ -77,24 +27,20 @@ int capture_work(Call& call, const std::shared_ptr<Stream>& stream, Work work) {
     return call.fail(kStreamCaptureInvalidated, "the capture was invalidated");
   if (call.fault)
     work.run = [code = call.fault] { return code; };
-  add_node(*stream->capture, stream.get(), std::move(work), false, 0);
+  machine::capture_work(stream, std::move(work));
   return kSuccess;
 }
 
 int capture_record(Call& call, const std::shared_ptr<Stream>& stream, Event& event) {
-  const auto capture = stream->capture;
-  if (capture->invalid)
+  if (stream->capture->invalid)
     return call.fail(kStreamCaptureInvalidated, "the capture was invalidated");
-  add_node(*capture, stream.get(), {call.function, nullptr, {}}, false, 0);
-  event.capture = capture;
-  event.node = capture->model->nodes.size() - 1;
-  event.clock = capture->clocks[stream.get()];
+  machine::capture_record(stream, event, call.function);
   return kSuccess;
 }
 
 int capture_wait(Call& call, const std::shared_ptr<Stream>& stream, Event& event) {
   const auto capture = event.capture;
-  if (std::find(captures.begin(), captures.end(), capture) == captures.end())
+  if (capture->ended)
     return call.refuse(kEventCaptured, "the event was recorded in a capture that has ended");
   if (capture->invalid)
     return call.fail(kStreamCaptureInvalidated, "the capture was invalidated");
@@ -103,22 +49,18 @@ int capture_wait(Call& call, const std::shared_ptr<Stream>& stream, Event& event
     invalidate(*stream->capture);
     return call.refuse(kCaptureDependency, "the stream and the event belong to two captures");
   }
-  if (!stream->capture) {
-    if (stream->context->standard == stream) {
-      invalidate(*capture);
-      return call.refuse(kParamInvalid, "the default stream cannot be captured");
-    }
-    stream->capture = capture;
-    capture->streams.push_back(stream);
+  if (!stream->capture && stream->context->standard == stream) {
+    invalidate(*capture);
+    return call.refuse(kParamInvalid, "the default stream cannot be captured");
   }
-  add_node(*capture, stream.get(), {call.function, nullptr, {}}, true, event.node);
-  merge(capture->clocks[stream.get()], event.clock);
+  machine::capture_wait(stream, event, call.function);
   return kSuccess;
 }
 
 bool capture_forbids(Call& call) {
   const int own_mode = thread().capture_mode;
-  for (const auto& capture : captures) {
+  for (const auto& each : machine::captures()) {
+    const auto capture = std::static_pointer_cast<Capture>(each);
     const bool own = pthread_equal(capture->thread, pthread_self());
     const bool global = capture->mode == kGlobal && own_mode == kGlobal;
     const bool local = own && capture->mode != kRelaxed && own_mode != kRelaxed;
@@ -147,15 +89,13 @@ ACL_FUNC aclError aclmdlRICaptureBegin(aclrtStream handle, int mode) {
   if (stream->capture)
     return call.refuse(kStreamCaptured, "the stream is being captured");
   auto capture = std::make_shared<Capture>();
-  capture->origin = stream;
   capture->mode = mode;
   capture->thread = pthread_self();
-  capture->streams.push_back(stream);
   capture->model = std::make_shared<Model>();
   capture->model->device = call.context().device;
+  capture->model->graph = capture->graph;
   capture->model->handle = make_handle(Kind::kModel, capture->model);
-  stream->capture = capture;
-  captures.push_back(capture);
+  machine::begin_capture(capture, stream);
   return kSuccess;
 }
 
@@ -166,7 +106,7 @@ ACL_FUNC aclError aclmdlRICaptureGetInfo(aclrtStream handle, int* status, aclmdl
     return call.code;
   if (!status && !model)
     return call.refuse(kParamInvalid, "no output");
-  const auto& capture = stream->capture;
+  const auto capture = capture_of(*stream);
   if (status)
     *status = !capture ? kCaptureNone : capture->invalid ? kCaptureInvalidated : kCaptureActive;
   if (model)
@@ -181,7 +121,7 @@ ACL_FUNC aclError aclmdlRICaptureEnd(aclrtStream handle, aclmdlRI* out) {
     return call.refuse(kParamInvalid, "the output is NULL");
   if (!stream)
     return call.code;
-  const auto capture = stream->capture;
+  const auto capture = capture_of(*stream);
   if (!capture)
     return call.refuse(kStreamNotCaptured, "the stream is not being captured");
   if (capture->origin != stream) {
@@ -194,11 +134,11 @@ ACL_FUNC aclError aclmdlRICaptureEnd(aclrtStream handle, aclmdlRI* out) {
   }
   *out = nullptr;
   const auto& model = capture->model;
-  end(capture);
+  machine::end_capture(capture);
   size_t& streams = devices()[model->device].streams;
   if (capture->invalid) {
     call.fail(kStreamCaptureInvalidated, "the capture was invalidated");
-  } else if (const size_t left = unjoined(*capture)) {
+  } else if (const size_t left = machine::unjoined(*capture)) {
     call.refuse(kStreamUnjoined, std::to_string(left) + " streams have not been joined");
   } else if (streams + capture->streams.size() > settings().streams) {
     call.fail(kNoStreamResource, "the device has no stream left for the graph");
@@ -236,9 +176,9 @@ ACL_FUNC aclError aclmdlRIExecuteAsync(aclmdlRI handle, aclrtStream stream_handl
   if (model->device != stream->context->device)
     return call.refuse(kStreamContext, "the model belongs to another device than the stream");
   Work work{call.function, nullptr, {}};
-  for (const Node& node : model->nodes) {
+  for (const machine::Node& node : *model->graph) {
     for (const Use& use : node.work.uses) {
-      if (use.block->freed)
+      if (static_cast<const Block&>(*use.block).freed)
         call.record("the graph uses a block that was freed: " + node.work.name);
       work.uses.push_back(use);
     }
@@ -246,7 +186,7 @@ ACL_FUNC aclError aclmdlRIExecuteAsync(aclmdlRI handle, aclrtStream stream_handl
   ++model->running;
   // Destroyed with the work, which is under the lock, whether it has run or was dropped.
   std::shared_ptr<Model> running(model.get(), [model](Model*) { --model->running; });
-  work.run = [running] { return run_model(*running); };
+  work.run = [running] { return machine::run_graph(*running->graph); };
   running.reset();
   return submit(call, stream, std::move(work));
 }
@@ -270,7 +210,7 @@ ACL_FUNC aclError aclmdlRIDebugPrint(aclmdlRI handle) {
   const auto model = call.object<Model>(handle, static_cast<int>(Kind::kModel));
   if (!model)
     return call.code;
-  for (const Node& node : model->nodes)
+  for (const machine::Node& node : *model->graph)
     std::fprintf(stderr, "stream %d: %s\n", node.stream->id, node.work.name.c_str());
   return kSuccess;
 }

@@ -65,7 +65,7 @@ void end_context(Call& call, const std::shared_ptr<Context>& context) {
     if (!stream || stream->closed || stream->context != context)
       continue;
     left += stream != context->standard ? 1 : 0;
-    call.wait(-1, [&] { return stream->completed == stream->submitted; });
+    call.wait(-1, [&] { return machine::idle(*stream); });
     close_stream(stream);
   }
   if (left)

@@ -8,6 +8,8 @@
 #include <set>
 #include <vector>
 
+#include "../../kit/simulated/machine.h"
+
 namespace simulated_ascend {
 
 struct Stream;
@@ -21,7 +23,7 @@ struct Context {
   std::map<int, int64_t> parameters;
 };
 
-struct Device {
+struct Device : machine::Device {
   int references = 0;
   std::shared_ptr<Context> implicit;
   int lost = 0;

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "event.h"
 
-#include <chrono>
-
 #include "call.h"
 #include "capture.h"
 #include "device.h"
@@ -11,11 +9,6 @@
 #include "stream.h"
 
 namespace simulated_ascend {
-
-uint64_t nanoseconds_now() {
-  const auto now = std::chrono::steady_clock::now().time_since_epoch();
-  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(now).count());
-}
 
 namespace {
 
@@ -66,37 +59,18 @@ aclError record_event(Call& call, aclrtEvent event_handle, aclrtStream stream_ha
         {call.function,
          [event] {
            std::lock_guard<std::mutex> lock(mutex);
-           event->mark = std::make_shared<Mark>(Mark{true, nanoseconds_now(), kSuccess});
+           event->mark = std::make_shared<machine::Mark>(machine::Mark{true, machine::nanoseconds_now(), kSuccess});
            return 0;
          },
          {},
          true});
   }
   event->capture.reset();
-  auto mark = std::make_shared<Mark>();
-  const int code = submit(
-      call,
-      stream,
-      {call.function,
-       [mark, stream] {
-         std::lock_guard<std::mutex> lock(mutex);
-         mark->nanoseconds = nanoseconds_now();
-         mark->code = stream->error;
-         mark->done = true;
-         changed.notify_all();
-         return 0;
-       },
-       {},
-       true});
+  auto mark = std::make_shared<machine::Mark>();
+  const int code = submit(call, stream, machine::reaching(call.function, stream, mark));
   if (code == kSuccess)
     event->mark = mark;
   return code;
-}
-
-int wait_for_mark(const std::shared_ptr<Mark>& mark) {
-  std::unique_lock<std::mutex> lock(mutex);
-  changed.wait(lock, [&] { return mark->done; });
-  return kSuccess;
 }
 
 aclError wait_event(Call& call, aclrtStream stream_handle, aclrtEvent event_handle) {
@@ -119,15 +93,14 @@ aclError wait_event(Call& call, aclrtStream stream_handle, aclrtEvent event_hand
   }
   if (stream->capture) {
     // Of a record outside the graph: each run waits for the latest.
-    return submit(call, stream, {call.function, [event] { return wait_for_mark(event->mark); }, {}, true});
+    const auto run = [event] {
+      std::unique_lock<std::mutex> lock(mutex);
+      machine::drain(lock, event->mark);
+      return 0;
+    };
+    return submit(call, stream, {call.function, run, {}, true});
   }
-  ++event->waits;
-  // Destroyed with the work, which is under the lock, whether it has run or was dropped.
-  std::shared_ptr<Event> waiting(event.get(), [event](Event*) { --event->waits; });
-  return submit(
-      call,
-      stream,
-      {call.function, [waiting = std::move(waiting), mark = event->mark] { return wait_for_mark(mark); }, {}, true});
+  return submit(call, stream, machine::waiting(call.function, event));
 }
 
 // Whether a query or a wait of the host may ask this event.
@@ -293,7 +266,7 @@ ACL_FUNC aclError aclrtEventElapsedTime(float* milliseconds, aclrtEvent start_ha
     return call.refuse(kEventTimestampInvalid, "an event was not recorded, or not reached");
   if (end->mark->nanoseconds < start->mark->nanoseconds)
     return call.refuse(kEventTimestampReversal, "the end was reached before the start");
-  *milliseconds = static_cast<float>(static_cast<double>(end->mark->nanoseconds - start->mark->nanoseconds) * 1e-6);
+  *milliseconds = static_cast<float>(machine::milliseconds(*start->mark, *end->mark));
   return kSuccess;
 }
 

@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "handles.h"
 
-#include <sys/mman.h>
-
-#include <cstdint>
-#include <cstdio>
-#include <cstdlib>
+#include <utility>
 #include <vector>
 
 #include "device.h"
@@ -14,74 +10,33 @@
 
 namespace simulated_ascend {
 
-namespace {
-
-constexpr size_t kStep = 64;
-constexpr size_t kSpan = size_t{1} << 34;
-
-struct Entry {
-  Kind kind;
-  std::shared_ptr<void> object;
-};
-
-auto& entries = *new std::vector<Entry>;
-size_t alive[static_cast<int>(Kind::kNone)];
-char* base = nullptr;
-
-} // namespace
-
 const char* name_of(Kind kind) {
-  static const char* const names[] = {"context", "stream", "event", "model", "task group"};
+  static const char* const names[] = {"context", "stream", "event", "model"};
   return names[static_cast<int>(kind)];
 }
 
 void* make_handle(Kind kind, std::shared_ptr<void> object) {
-  if (!base)
-    base = static_cast<char*>(mmap(nullptr, kSpan, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
-  // The first is left out, so that a handle that was moved back by one is none.
-  const size_t index = entries.size() + 1;
-  if (base == MAP_FAILED || index * kStep >= kSpan) {
-    std::fprintf(stderr, "simulated ACL has no handle left\n");
-    std::abort();
-  }
-  entries.push_back({kind, std::move(object)});
-  ++alive[static_cast<int>(kind)];
-  return base + index * kStep;
-}
-
-static Entry* entry_of(void* handle) {
-  const uintptr_t offset = reinterpret_cast<uintptr_t>(handle) - reinterpret_cast<uintptr_t>(base);
-  const size_t index = offset / kStep;
-  if (!base || offset % kStep || index == 0 || index > entries.size())
-    return nullptr;
-  return &entries[index - 1];
-}
-
-void destroy_handle(void* handle) {
-  Entry* entry = entry_of(handle);
-  if (entry && entry->object) {
-    entry->object.reset();
-    --alive[static_cast<int>(entry->kind)];
-  }
+  return machine::make_handle(static_cast<int>(kind), std::move(object));
 }
 
 std::shared_ptr<void> find_handle(void* handle, Kind kind, std::string* why) {
-  const Entry* entry = entry_of(handle);
-  if (!entry) {
+  const machine::Handle found = machine::find_handle(handle);
+  if (found.kind == -1) {
     *why = handle ? std::string("not a ") + name_of(kind) : std::string("the ") + name_of(kind) + " is NULL";
     return nullptr;
   }
-  if (entry->kind != kind) {
-    *why = std::string("the handle of a different kind: ") + name_of(entry->kind) + ", not " + name_of(kind);
+  if (found.kind != static_cast<int>(kind)) {
+    *why = std::string("the handle of a different kind: ") + name_of(static_cast<Kind>(found.kind)) + ", not " +
+        name_of(kind);
     return nullptr;
   }
-  if (!entry->object)
+  if (!found.object)
     *why = std::string("the ") + name_of(kind) + " was destroyed";
-  return entry->object;
+  return found.object;
 }
 
 size_t live_handles(Kind kind) {
-  return alive[static_cast<int>(kind)];
+  return machine::live_handles(static_cast<int>(kind));
 }
 
 size_t live(const std::string& kind) {

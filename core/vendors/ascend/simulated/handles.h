@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// Handles are addresses that nobody can read and that are never used again, so that a stale one is always noticed.
+// What handles are for, and what is alive.
 #pragma once
 
 #include <memory>
 #include <string>
 
+#include "../../kit/simulated/machine.h"
+
 namespace simulated_ascend {
 
-enum class Kind { kContext, kStream, kEvent, kModel, kTaskGroup, kNone };
+enum class Kind { kContext, kStream, kEvent, kModel };
 
 const char* name_of(Kind kind);
 
+using machine::destroy_handle;
 // All under the lock.
 void* make_handle(Kind kind, std::shared_ptr<void> object);
-void destroy_handle(void* handle);
 // The object of a live handle of this kind; otherwise nothing, and the reason in words.
 std::shared_ptr<void> find_handle(void* handle, Kind kind, std::string* why);
 size_t live_handles(Kind kind);

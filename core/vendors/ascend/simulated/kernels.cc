@@ -16,9 +16,9 @@ namespace simulated_ascend {
 namespace {
 
 int run_kernel(simulated_ascend_kernel kernel, void* argument) {
-  thread().in_function = true;
+  in_function = true;
   const int code = kernel(argument);
-  thread().in_function = false;
+  in_function = false;
   return code;
 }
 

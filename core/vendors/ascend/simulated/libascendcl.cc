@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // All of the library in one source: g++ -std=c++17 -O1 -fPIC -fvisibility=hidden -shared -pthread -o libascendcl.so
 // libascendcl.cc
+#include "../../kit/simulated/machine.cc"
 #include "arena.cc"
 #include "call.cc"
 #include "callbacks.cc"

@@ -20,7 +20,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tests.compiled import CXX, compiled
+from tests.compiled import CXX, MACHINE, compiled
 
 SOURCES = Path(__file__).parent
 LIBRARY = "SIMULATED_ASCEND_LIBRARY"
@@ -40,7 +40,8 @@ def library() -> Path:
     if LIBRARY in os.environ:
         return Path(os.environ[LIBRARY])
     flags = "-std=c++17 -O1 -fPIC -Wall -Wextra -Werror -fvisibility=hidden -shared -pthread"
-    return compiled("libascendcl.so", [*CXX, *flags.split()], [SOURCES / "libascendcl.cc"])
+    command = [*CXX, *flags.split()]
+    return compiled("libascendcl.so", command, [SOURCES / "libascendcl.cc"], within=[MACHINE])
 
 
 def _argument(value: Any) -> Any:

@@ -36,16 +36,6 @@ void remove(const std::shared_ptr<Block>& block) {
   block->freed = true;
 }
 
-// Gives the memory back as soon as no queued work uses it.
-void reclaim(const Block& block) {
-  if (!block.freed || !block.pending.empty())
-    return;
-  if (block.place == Place::kDevice)
-    arena(block.device).give_back(block.first, block.pages);
-  if (block.place == Place::kPinned)
-    std::free(reinterpret_cast<void*>(block.address));
-}
-
 } // namespace
 
 Arena& arena(int device) {
@@ -83,24 +73,13 @@ std::string beyond(const Block& block, uintptr_t address, size_t bytes) {
   return std::to_string(address + bytes - end) + " bytes beyond the end of its block of " + std::to_string(block.size);
 }
 
-void add_pending(const Use& use, uint64_t task) {
-  use.block->pending.push_back({task, use.begin, use.end, use.writes});
-}
-
-void remove_pending(const Use& use, uint64_t task) {
-  auto& all = use.block->pending;
-  const auto found =
-      std::find_if(all.begin(), all.end(), [&](const Block::Pending& each) { return each.task == task; });
-  if (found == all.end())
+void Block::released() {
+  if (!freed || !pending.empty())
     return;
-  all.erase(found);
-  reclaim(*use.block);
-}
-
-bool races(const Block& block, uintptr_t begin, uintptr_t end, bool writes) {
-  return std::any_of(block.pending.begin(), block.pending.end(), [&](const Block::Pending& each) {
-    return each.begin < end && begin < each.end && (writes || each.writes);
-  });
+  if (place == Place::kDevice)
+    arena(device).give_back(first, pages);
+  if (place == Place::kPinned)
+    std::free(reinterpret_cast<void*>(address));
 }
 
 std::shared_ptr<Block> take_block(int device, size_t size, size_t padded) {
@@ -146,7 +125,7 @@ void free_block(Call& call, const std::shared_ptr<Block>& block) {
     call.record("another process has not closed the block that it imported");
   ipc_forget(*block);
   remove(block);
-  reclaim(*block);
+  block->released();
 }
 
 size_t reset_memory(int device) {
@@ -157,7 +136,7 @@ size_t reset_memory(int device) {
   }
   for (const auto& block : all) {
     remove(block);
-    reclaim(*block);
+    block->released();
   }
   return all.size();
 }

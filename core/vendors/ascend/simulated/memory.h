@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <vector>
 
+#include "../../kit/simulated/machine.h"
 #include "arena.h"
 
 namespace simulated_ascend {
@@ -16,15 +16,7 @@ class Call;
 
 enum class Place { kDevice, kPinned, kRegistered, kImported };
 
-struct Block {
-  // What one task uses of it.
-  struct Pending {
-    uint64_t task;
-    uintptr_t begin;
-    uintptr_t end;
-    bool writes;
-  };
-
+struct Block : machine::Block {
   Place place;
   int device; // -1 on the host
   uintptr_t address;
@@ -33,20 +25,18 @@ struct Block {
   size_t pages = 0;    // bytes
   bool freed = false;
   int shared = -1; // its place among the memory that other processes may import
-  std::vector<Pending> pending;
 
   bool on_host() const {
     return place == Place::kPinned || place == Place::kRegistered;
   }
+  // Gives the memory back if it was freed and no queued work uses it.
+  void released() override;
 };
 
-// A range that a task uses.
-struct Use {
-  std::shared_ptr<Block> block;
-  uintptr_t begin;
-  uintptr_t end;
-  bool writes;
-};
+using machine::add_pending;
+using machine::races;
+using machine::remove_pending;
+using machine::Use;
 
 // All under the lock.
 Arena& arena(int device);
@@ -58,10 +48,6 @@ bool is_device_address(const void* address);
 char* contents(const Block& block, uintptr_t address);
 // Why this range is not within the block; empty if it is.
 std::string beyond(const Block& block, uintptr_t address, size_t bytes);
-void add_pending(const Use& use, uint64_t task);
-void remove_pending(const Use& use, uint64_t task);
-// Whether queued work and a use of this range now are a race.
-bool races(const Block& block, uintptr_t begin, uintptr_t end, bool writes);
 
 std::shared_ptr<Block> take_block(int device, size_t size, size_t padded);
 void free_block(Call& call, const std::shared_ptr<Block>& block);

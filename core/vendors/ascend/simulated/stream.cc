@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stream.h"
 
-#include <chrono>
-#include <thread>
+#include <utility>
 
 #include "call.h"
 #include "capture.h"
@@ -15,59 +14,22 @@ namespace simulated_ascend {
 
 namespace {
 
-int streams_made = 0;
 uint64_t tasks_made = 0;
-
-void finish(Stream& stream, const Task& task, int code) {
-  for (const Use& use : task.work.uses)
-    remove_pending(use, task.id);
-  ++stream.completed;
-  if (code && !stream.error) {
-    stream.error = code;
-    stream.failed = task.work.name;
-  }
-  if (code == kLostHeartbeat)
-    devices()[stream.context->device].lost = code;
-  changed.notify_all();
-}
-
-void work_off(const std::shared_ptr<Stream>& stream) {
-  std::unique_lock<std::mutex> lock(mutex);
-  for (;;) {
-    changed.wait(lock, [&] { return !stream->tasks.empty() || stream->closed; });
-    if (stream->tasks.empty())
-      return;
-    const Task task = std::move(stream->tasks.front());
-    stream->tasks.pop_front();
-    const bool stopped = stream->error && stream->failure_mode == kStopOnFailure;
-    const bool dropped = stopped || stream->completed < stream->aborted;
-    int code = kSuccess;
-    lock.unlock();
-    if (const unsigned most = settings().delay_us)
-      std::this_thread::sleep_for(std::chrono::microseconds(stream->random() % (most + 1)));
-    if (!dropped || task.work.always)
-      code = task.work.run();
-    lock.lock();
-    finish(*stream, task, code);
-  }
-}
 
 } // namespace
 
 std::shared_ptr<Stream> make_stream(const std::shared_ptr<Context>& context, uint32_t priority, uint32_t flags) {
-  auto stream = std::make_shared<Stream>();
+  auto stream = std::make_shared<Stream>(&devices()[context->device], settings().delay_us);
   stream->context = context;
   stream->priority = priority;
   stream->flags = flags;
-  stream->id = ++streams_made;
-  stream->random.seed(static_cast<unsigned>(stream->id));
   stream->handle = make_handle(Kind::kStream, stream);
   devices()[context->device].all.push_back(stream);
   return stream;
 }
 
 void close_stream(const std::shared_ptr<Stream>& stream) {
-  stream->closed = true;
+  machine::close(*stream);
   if (stream->context->standard != stream)
     --devices()[stream->context->device].streams;
   destroy_handle(stream->handle);
@@ -76,27 +38,26 @@ void close_stream(const std::shared_ptr<Stream>& stream) {
     if (all[index].expired() || all[index].lock() == stream)
       all.erase(all.begin() + static_cast<std::ptrdiff_t>(index));
   }
-  changed.notify_all();
 }
 
 int submit(Call& call, const std::shared_ptr<Stream>& stream, Work work) {
   ++tasks_made;
   if (stream->capture)
     return capture_work(call, stream, std::move(work));
-  if (stream->error && stream->failure_mode == kStopOnFailure)
+  if (stream->error && stream->stops)
     return call.fail(stream->error, "the stream has stopped after " + stream->failed);
   if (call.fault)
     work.run = [code = call.fault] { return code; };
-  const uint64_t id = tasks_made;
-  for (const Use& use : work.uses)
-    add_pending(use, id);
-  stream->tasks.push_back({id, std::move(work)});
-  ++stream->submitted;
-  if (!stream->started) {
-    stream->started = true;
-    std::thread(work_off, stream).detach();
-  }
-  changed.notify_all();
+  // What the work returns may be the loss of the device.
+  work.run = [run = std::move(work.run), &device = devices()[stream->context->device]] {
+    const int code = run();
+    if (code == kLostHeartbeat) {
+      std::lock_guard<std::mutex> lock(mutex);
+      device.lost = code;
+    }
+    return code;
+  };
+  machine::submit(stream, std::move(work));
   return kSuccess;
 }
 
@@ -110,7 +71,7 @@ int synchronize(Call& call, const std::shared_ptr<Stream>& stream, int timeout_m
     return call.fail(kStreamSyncTimeout, "the stream was not done in time");
   const int error = stream->error;
   // A stream that goes on tells of a failure once.
-  if (stream->failure_mode == kContinueOnFailure)
+  if (!stream->stops)
     stream->error = kSuccess;
   return error ? call.fail(error, stream->failed + " failed on the device") : kSuccess;
 }
@@ -153,7 +114,7 @@ std::shared_ptr<Stream> stream_to_end(Call& call, aclrtStream handle) {
 
 void abort_stream(Stream& stream) {
   stream.aborted = stream.submitted;
-  if (stream.completed < stream.submitted && !stream.error) {
+  if (!machine::idle(stream) && !stream.error) {
     stream.error = kStreamAbort;
     stream.failed = "aclrtStreamAbort: work";
   }
@@ -199,9 +160,9 @@ ACL_FUNC aclError aclrtDestroyStream(aclrtStream handle) {
   const auto stream = stream_to_end(call, handle);
   if (!stream)
     return call.code;
-  if (stream->completed < stream->submitted) {
+  if (!machine::idle(*stream)) {
     call.record("the stream has work that has not run");
-    call.wait(-1, [&] { return stream->completed == stream->submitted; });
+    call.wait(-1, [&] { return machine::idle(*stream); });
   }
   close_stream(stream);
   return kSuccess;
@@ -213,7 +174,7 @@ ACL_FUNC aclError aclrtDestroyStreamForce(aclrtStream handle) {
   if (!stream)
     return call.code;
   abort_stream(*stream);
-  call.wait(-1, [&] { return stream->completed == stream->submitted; });
+  call.wait(-1, [&] { return machine::idle(*stream); });
   close_stream(stream);
   return kSuccess;
 }
@@ -253,7 +214,7 @@ ACL_FUNC aclError aclrtStreamQuery(aclrtStream handle, int* status) {
     invalidate(*stream->capture);
     return call.refuse(kStreamCaptured, "the stream is being captured");
   }
-  *status = stream->completed < stream->submitted;
+  *status = !machine::idle(*stream);
   return stream->error ? call.fail(stream->error, stream->failed + " failed on the device") : kSuccess;
 }
 
@@ -296,7 +257,7 @@ ACL_FUNC aclError aclrtSetStreamFailureMode(aclrtStream handle, uint64_t mode) {
     return call.refuse(kParamInvalid, "there is no such mode, or it is the default stream");
   const auto stream = call.stream(handle);
   if (stream)
-    stream->failure_mode = mode;
+    stream->stops = mode == kStopOnFailure;
   return call.code;
 }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from tests.compiled import CXX, compiled
+from tests.compiled import CXX, MACHINE, compiled
 
 SOURCES = Path(__file__).parent
 ACL = SOURCES.parent / "simulated"
@@ -35,7 +35,7 @@ def build(folder: Path, *, release: int = 8, libraries_of: Path | None = None) -
         *["-std=c++17", "-O0", "-fPIC", "-shared", "-pthread", "-Wall", "-Wextra", "-Werror"],
     ]
     hidden = [*compiler, "-fvisibility=hidden", "-Wl,-soname,libascendcl.so"]
-    acl = compiled("libascendcl.so", hidden, [ACL / "libascendcl.cc"])
+    acl = compiled("libascendcl.so", hidden, [ACL / "libascendcl.cc"], within=[MACHINE])
     shutil.copy(acl, libraries)
     runtime = compiled(
         "libruntime.so",

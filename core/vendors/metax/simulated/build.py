@@ -14,12 +14,11 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.compiled import CXX, compiled
+from tests.compiled import CXX, MACHINE, compiled
 
 SOURCES = Path(__file__).parent
 ROOT = SOURCES.parents[3]
 COLLECTIVES = ROOT / "comm" / "simulated"
-MACHINE = ROOT / "core" / "vendors" / "kit" / "simulated"
 FOLDER = ROOT / "dist" / "simulated_metax"
 COMPILER = [
     *CXX,
