@@ -183,6 +183,7 @@ const std::vector<std::shared_ptr<Capture>>& captures() {
 void begin_capture(const std::shared_ptr<Capture>& capture, const std::shared_ptr<Stream>& origin) {
   capture->origin = origin;
   capture->streams.push_back(origin);
+  capture->clocks[origin.get()];
   origin->capture = capture;
   active.push_back(capture);
 }
@@ -219,17 +220,10 @@ void capture_wait(const std::shared_ptr<Stream>& stream, const Event& event, std
 }
 
 size_t unjoined(const Capture& capture) {
-  const auto end = [&](const Stream* stream) {
-    const auto clock = capture.clocks.find(stream);
-    return clock != capture.clocks.end() ? clock->second.at(stream) : 0;
-  };
-  const auto origin = capture.clocks.find(capture.origin.get());
-  const auto seen = [&](const Stream* stream) {
-    const bool any = origin != capture.clocks.end() && origin->second.count(stream) != 0;
-    return any ? origin->second.at(stream) : 0;
-  };
+  const Clock& seen = capture.clocks.at(capture.origin.get());
   return static_cast<size_t>(std::count_if(capture.streams.begin() + 1, capture.streams.end(), [&](const auto& each) {
-    return seen(each.get()) < end(each.get());
+    const auto found = seen.find(each.get());
+    return found == seen.end() || found->second < capture.clocks.at(each.get()).at(each.get());
   }));
 }
 

@@ -134,6 +134,27 @@ def a_graph_runs_at_its_launch_alone(mc: Runtime) -> None:
     assert ctypes.string_at(here, 2) == b"\t\t"
 
 
+@program()
+def a_capture_of_three_streams_in_a_row(mc: Runtime) -> None:
+    streams, events = [mc.stream() for _ in range(3)], [mc.event(2) for _ in range(3)]
+    there, here = mc.malloc(), mc.pinned()
+    ctypes.memset(here, 5, 1)
+    mc.good("mcStreamBeginCapture", streams[0], 0)
+    for index, (stream, event) in enumerate(zip(streams, events, strict=True)):
+        if index == 1:
+            mc.good("mcMemcpyAsync", there, here, 1, H2D, stream)
+        elif index == 2:
+            mc.good("mcMemcpyAsync", here + 1, there, 1, D2H, stream)
+        mc.good("mcEventRecord", event, stream)
+        mc.good("mcStreamWaitEvent", streams[(index + 1) % 3], event, 0)
+    graph = ctypes.c_void_p()
+    mc.good("mcStreamEndCapture", streams[0], ctypes.byref(graph))
+    mc.good("mcGraphLaunch", mc.new("mcGraphInstantiate", graph, None, None, 0), streams[1])
+    mc.good("mcGraphDestroy", graph)
+    mc.good("mcStreamSynchronize", streams[1])
+    assert ctypes.string_at(here, 2) == b"\5\5"
+
+
 # Misuses.
 
 
@@ -259,6 +280,18 @@ def a_capture_that_a_stream_does_not_leave(mc: Runtime) -> None:
     mc.good("mcStreamBeginCapture", stream, 0)
     mc.good("mcEventRecord", event, stream)
     mc.good("mcStreamWaitEvent", other, event, 0)
+    mc.refused(904, "mcStreamEndCapture", stream, ctypes.byref(ctypes.c_void_p()))
+
+
+@program("mcStreamEndCapture: a stream has not come back to the capture (refused: 904)")
+def a_capture_that_a_stream_leaves_with_work_to_do(mc: Runtime) -> None:
+    stream, other, event = mc.stream(), mc.stream(), mc.event(2)
+    mc.good("mcStreamBeginCapture", stream, 0)
+    mc.good("mcEventRecord", event, stream)
+    mc.good("mcStreamWaitEvent", other, event, 0)
+    mc.good("mcEventRecord", event, other)
+    mc.good("mcMemcpyAsync", mc.malloc(), mc.pinned(), 1, H2D, other)
+    mc.good("mcStreamWaitEvent", stream, event, 0)
     mc.refused(904, "mcStreamEndCapture", stream, ctypes.byref(ctypes.c_void_p()))
 
 

@@ -116,7 +116,6 @@ Code begin_on_device(const char* call);
 Code find(const char* call, void* handle, std::shared_ptr<Stream>* stream);
 // Queues work, or adds it to the capture of the stream, with the lock held.
 void push(const std::shared_ptr<Stream>& stream, Work work);
-void drain(const std::shared_ptr<Stream>& stream);
 std::shared_ptr<Stream> start_stream(int device);
 // Makes the captures of the current device invalid, with the lock held: whether there are any.
 bool invalidate_captures();

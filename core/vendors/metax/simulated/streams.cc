@@ -59,19 +59,12 @@ void push(const std::shared_ptr<Stream>& stream, Work work) {
   }
 }
 
-void drain(const std::shared_ptr<Stream>& stream) {
-  std::unique_lock<std::mutex> lock(mutex);
-  machine::drain(lock, *stream);
-}
-
 Code refuse_captured(const char* call, const std::shared_ptr<Stream>& stream) {
-  {
-    std::lock_guard<std::mutex> lock(mutex);
-    if (stream->capture == nullptr) {
-      return kSuccess;
-    }
-    stream->capture->invalid = true;
+  std::lock_guard<std::mutex> lock(mutex);
+  if (stream->capture == nullptr) {
+    return kSuccess;
   }
+  stream->capture->invalid = true;
   return refuse(call, kCaptureUnsupported, "the stream is captured");
 }
 
@@ -133,7 +126,8 @@ EXPORT Code mcStreamSynchronize(void* handle) {
   if (Code code = refuse_captured("mcStreamSynchronize", stream)) {
     return code;
   }
-  drain(stream);
+  std::unique_lock<std::mutex> lock(mutex);
+  machine::drain(lock, *stream);
   return end(state.lost);
 }
 
