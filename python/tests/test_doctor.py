@@ -63,6 +63,18 @@ def test_versions_that_differ(diagnose: Diagnose, fakes: FakePackages) -> None:
     assert f"flagos is {flagos.__version__}" in checks["distribution torch-fl"]["detail"]
 
 
+def test_the_version_of_a_chips_wheel_differs(diagnose: Diagnose, fakes: FakePackages) -> None:
+    entry = "[flagos.vendors]\nmade-up = made_up\n"
+    fakes.distribution("flagos-made-up", "0.0.9", entry)
+    fakes.distribution("made-up-flagos", "0.0.9", entry)  # a stranger's
+    result, checks = diagnose()
+    assert result.status == 1
+    check = checks["distribution flagos-made-up"]
+    assert check["detail"] == f"0.0.9, but flagos is {flagos.__version__}"
+    assert check["fix"] == f"pip install 'flagos-made-up=={flagos.__version__}'"
+    assert "distribution made-up-flagos" not in checks
+
+
 def test_a_variable_that_asks_for_an_adapter_that_is_missing_is_a_problem(
     without_torch: Interpreter,
 ) -> None:

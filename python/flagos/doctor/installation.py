@@ -12,8 +12,8 @@ from flagos.processes.reports import run_module
 
 OLDEST_PYTHON = (3, 10)
 NEWEST_TESTED_PYTHON = (3, 14)
-VENDORS = "flagos.vendors"
-"""The group of entry points that name manifests of vendors."""
+# `vendor_manifests.GROUP`, whose module needs the native one.
+_VENDORS = "flagos.vendors"
 
 
 def python() -> Check:
@@ -80,7 +80,7 @@ def distributions() -> Iterator[Check]:
 
 def _chips() -> list[str]:
     """The project's distributions of chips that are installed; those of others have versions of their own."""
-    found = {entry.dist.name for entry in metadata.entry_points(group=VENDORS) if entry.dist}
+    found = {entry.dist.name for entry in metadata.entry_points(group=_VENDORS) if entry.dist}
     return sorted(name for name in found if name.startswith("flagos-"))
 
 
