@@ -120,8 +120,10 @@ def _register_kernels() -> None:
         from torch_fl.flaggems import implementations
 
         implementations.register()
-        if policy == presence.ON_USE:
-            implementations.verify_on_use(f"{presence.POLICY}={policy}")
+    if policy == presence.ON_USE:
+        admission = tools.load(presence.ON_USE, f"{presence.POLICY}={policy}")
+        if presence.folder() is not None:
+            implementations.verify_on_use(admission)
     for tool in tools.requested():
         tool.implementations_registered()
 

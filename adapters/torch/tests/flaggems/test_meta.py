@@ -184,8 +184,8 @@ def test_answers_are_kept_by_what_they_depend_on(monkeypatch: pytest.MonkeyPatch
         asked.append((overload, args))
         return real(overload, args, kwargs)
 
-    real = meta._asked
-    monkeypatch.setattr(meta, "_asked", answers)
+    real = meta._answer
+    monkeypatch.setattr(meta, "_answer", answers)
     monkeypatch.setattr(meta, "_answers", {})
     whole = torch.arange(3)
     for number in (1, 2, 1, True, 1.0):

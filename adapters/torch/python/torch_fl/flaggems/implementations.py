@@ -310,9 +310,8 @@ def register() -> None:
     plan_listeners.published()
 
 
-def verify_on_use(asked_by: str) -> None:
+def verify_on_use(admission: Callable[[str], Any]) -> None:
     """Admit calls of every overload that is right at some sizes first: what the policy `verify-on-use` means."""
-    admission = tools.load(presence.ON_USE, asked_by)
     for overload, function in _functions.items():
         if usable(overload) and tables.verified_sizes(overload):
             function.refuses = admission(overload).refusal
