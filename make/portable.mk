@@ -40,8 +40,9 @@ $(foreach chip,$(CHIPS),$(call chip_wheel,$(chip),$(PORTABLE)/$(1),,PYTHONPATH=$
 for wheel in $(PORTABLE)/$(1)/*.whl; do \
   PYTHONPATH=$(DIST_TOOLS) PATH="$(DIST_TOOLS)/bin:$$PATH" "$(PY)" -m auditwheel repair --plat auto \
     --exclude 'libtorch*' --exclude 'libc10*' --wheel-dir $(PORTABLE) $$wheel; \
-  [ -f "$(PORTABLE)/$${wheel##*/}" ] || { \
-    echo "$${wheel##*/} needs a newer system than manylinux_2_28: see '$(PY) -m auditwheel show $$wheel'" >&2; exit 1; }; \
+  name=$${wheel##*/}; \
+  ls "$(PORTABLE)/$${name%%-*}"-*-manylinux_2_28_$(1).whl >/dev/null || { \
+    echo "$$name needs a newer system than manylinux_2_28: see '$(PY) -m auditwheel show $$wheel'" >&2; exit 1; }; \
 done
 @rm -r $(PORTABLE)/$(1)
 endef
