@@ -169,16 +169,20 @@ impl Catalogue {
             .find(name)
             .map_err(|reason| self.none(reason, settings))?;
         let Some(found) = found else {
-            if let Some(absent) = self.absent.iter().find(|one| one.is_called(name)) {
-                let message = format!("vendor `{name}` cannot be used: {}", absent.reason());
-                let error = self.none(message, settings);
-                let hint = error.hint().unwrap_or_default().to_owned();
-                return Err(error.with_hint(format!("{}; {hint}", absent.install())));
-            }
-            let error = self.none(format!("there is no vendor `{name}`"), settings);
+            let (message, lead) = match self.absent.iter().find(|one| one.is_called(name)) {
+                Some(absent) => (
+                    format!("vendor `{name}` cannot be used: {}", absent.reason()),
+                    Some(format!("{};", absent.install())),
+                ),
+                None => (
+                    format!("there is no vendor `{name}`"),
+                    self.names().hint_at_found(name),
+                ),
+            };
+            let error = self.none(message, settings);
             let hint = error.hint().unwrap_or_default().to_owned();
-            return Err(match self.names().hint_at_found(name) {
-                Some(near) => error.with_hint(format!("{near} {hint}")),
+            return Err(match lead {
+                Some(lead) => error.with_hint(format!("{lead} {hint}")),
                 None => error,
             });
         };

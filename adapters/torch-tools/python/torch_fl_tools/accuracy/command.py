@@ -19,7 +19,7 @@ from flagos.cli import command_line
 from flagos.cli.output import CommandError, print_json
 from torch_fl_tools.accuracy import report
 from torch_fl_tools.accuracy.settings import Settings
-from torch_fl_tools.bisect.command import count, current_plan, interruptible, seconds, tell
+from torch_fl_tools.bisect.command import count, current_plan, interruptible, names, seconds, tell
 from torch_fl_tools.bisect.session import Check, Session
 from torch_fl_tools.bisect.state import State, fingerprint
 
@@ -64,7 +64,7 @@ def main(arguments: list[str]) -> int:
     check = Check(
         timeout=options.timeout,
         random=options.random,
-        exclude=tuple(p.strip() for p in options.exclude.split(",") if p.strip()),
+        exclude=options.exclude,
         seed=options.seed,
     )
     with interruptible():
@@ -124,7 +124,7 @@ def _asked(options: argparse.Namespace) -> Options:
     settings = Settings(
         tensor_bytes=options.tensor_mib * _MIB,
         run_bytes=options.run_mib * _MIB,
-        only=tuple(p.strip() for p in options.only.split(",") if p.strip()),
+        only=options.only,
     )
     return Options(
         multiple=options.multiple,
@@ -175,7 +175,13 @@ def _parser() -> argparse.ArgumentParser:
         help="runs that round otherwise (default: 3)",
     )
     add("--no-bisect", action="store_true", help="do not search for the operators")
-    add("--only", default="", metavar="NAMES", help="compare these outputs: 'loss,*logits'")
+    add(
+        "--only",
+        type=names,
+        default="",
+        metavar="NAMES",
+        help="compare these outputs: 'loss,*logits'",
+    )
     add("--score", metavar="MODULE:FUNCTION", help="a task's score of a run's outputs")
     add(
         "--score-within",
@@ -195,7 +201,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("--timeout", type=seconds, metavar="SECONDS", help="a run that takes longer fails")
     add("--random", action="store_true", help="route operators that draw random numbers, too")
-    add("--exclude", default="", metavar="OPS", help="these stay native: 'mm,*layer_norm*'")
+    add(
+        "--exclude",
+        type=names,
+        default="",
+        metavar="OPS",
+        help="these stay native: 'mm,*layer_norm*'",
+    )
     add("--seed", type=int, default=0, help="of torch, random and numpy (default: 0)")
     add("--tensor-mib", type=count, default=16, metavar="N", help="kept of a tensor (default: 16)")
     add("--run-mib", type=count, default=512, metavar="N", help="kept of a process (default: 512)")

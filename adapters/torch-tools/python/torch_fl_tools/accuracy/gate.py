@@ -240,9 +240,7 @@ class Gate:
         session.judge = self._outcome
         session.observer = _observer(self._options.settings)
         search = result.search = session.run()
-        for index, cause in enumerate(search.causes, 1):
-            self._tell(f"looking for the call of cause {index}")
-            cause.call = calls.find(session, cause, f"cause {index}")
+        calls.find_all(session, search.causes, self._tell)
 
     def _outcome(self, run: Run) -> Outcome:
         """Whether a run of the search, which ended well, is as right as native kernels."""

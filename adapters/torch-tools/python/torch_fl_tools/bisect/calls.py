@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,6 +29,13 @@ _REPRO_SECONDS = 600
 
 #: Runs whose calls are compared take longer.
 _PATIENCE = 5.0
+
+
+def find_all(session: Session, causes: list[Cause], tell: Callable[[str], None]) -> None:
+    """Finds the call of each cause, with a line of progress for each."""
+    for index, cause in enumerate(causes, 1):
+        tell(f"looking for the call of cause {index}")
+        cause.call = find(session, cause, f"cause {index}")
 
 
 def find(session: Session, cause: Cause, name: str) -> Call:

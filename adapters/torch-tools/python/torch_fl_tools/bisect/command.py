@@ -67,9 +67,7 @@ def main(arguments: list[str]) -> int:
             session = Session(command, check, state, tell, options.max_runs)
             try:
                 result = session.run()
-                for index, cause in enumerate(result.causes, 1):
-                    tell(f"looking for the call of cause {index}")
-                    cause.call = calls.find(session, cause, f"cause {index}")
+                calls.find_all(session, result.causes, tell)
             except KeyboardInterrupt:
                 tell(f"interrupted: the same command with --state {folder} continues from here")
                 raise
@@ -132,7 +130,7 @@ def _check(options: argparse.Namespace) -> Check:
         timeout=options.timeout,
         repeat=options.repeat,
         random=options.random,
-        exclude=tuple(p.strip() for p in options.exclude.split(",") if p.strip()),
+        exclude=options.exclude,
         seed=options.seed,
     )
 
@@ -161,9 +159,14 @@ def _parser() -> argparse.ArgumentParser:
     add("--timeout", type=seconds, metavar="SECONDS", help="a run that takes longer fails")
     add("--repeat", type=count, default=1, metavar="N", help="a set fails if one of N runs does")
     add("--random", action="store_true", help="with --compare: search random operators, too")
-    add("--exclude", default="", metavar="OPS", help="never search these: 'mm,*layer_norm*'")
+    add(
+        "--exclude",
+        type=names,
+        default="",
+        metavar="OPS",
+        help="never search these: 'mm,*layer_norm*'",
+    )
     add("--seed", type=int, default=0, help="the seed of torch, random and numpy (default: 0)")
-    """A name for the subject of a search."""
     add(
         "--max-runs",
         type=count,
@@ -189,6 +192,11 @@ def seconds(text: str) -> float:
     if not value > 0:
         raise argparse.ArgumentTypeError(f"{text} is not more than zero")
     return value
+
+
+def names(text: str) -> tuple[str, ...]:
+    """The argument of an option: names or patterns between commas."""
+    return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def count(text: str) -> int:

@@ -33,7 +33,7 @@ class _Finding:
 
     sizes: dict[str, dict[str, str]] = field(default_factory=dict)  # as tables have them
     refused: dict[str, str] = field(default_factory=dict)  # classes of sizes, with the reason
-    right: bool = True  # whether any call was
+    right: bool = False  # whether any call was
 
 
 _lock = threading.Lock()
@@ -140,8 +140,9 @@ class FirstCalls:
         held = ",".join(sorted(envelope.holding(self._overload, args, kwargs)))
         given = [*map(_kind, args), *(f"{name}={_kind(kwargs[name])}" for name in sorted(kwargs))]
         kind = f"({', '.join(given)}) {held}"
-        admission = self._of_kind.setdefault(kind, Admission(self._overload, self._judge, kind))
-        return admission.refusal(args, kwargs)
+        if kind not in self._of_kind:
+            self._of_kind[kind] = Admission(self._overload, self._judge, kind)
+        return self._of_kind[kind].refusal(args, kwargs)
 
 
 def _kind(value: Any) -> str:
@@ -195,7 +196,7 @@ def _keep(name: str, found: _Finding) -> None:
     try:
         with cache_folder.alone(path().stem):
             overloads = _load()
-            before = overloads.get(name, _Finding(right=False))
+            before = overloads.get(name, _Finding())
             overload = name.partition(" ")[0]
             known = [sizes.from_table(overload, one.sizes) for one in (before, found)]
             overloads[name] = _Finding(

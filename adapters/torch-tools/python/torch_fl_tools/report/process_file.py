@@ -99,13 +99,10 @@ class ProcessFile(_Process, total=False):
     problems: list[str]
 
 
-_REQUIRED = ("pid", "argv", "rank", "started", "ended", "lock", "operators")
-
-
 def read(path: Path) -> ProcessFile:
     """The file of a process. Raises ValueError for another one, with the missing field."""
     found: ProcessFile = json.loads(path.read_text())
-    for name in _REQUIRED:
+    for name in _Process.__annotations__:
         if name not in found:
             raise ValueError(f"{path} has no field `{name}`: it is no file of `flagos report`")
     return found
