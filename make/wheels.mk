@@ -13,10 +13,11 @@ TORCH_WHEEL_SOURCES := Cargo.toml Cargo.lock \
   $(call find_sources,$(addprefix adapters/torch/,add_shims.py Cargo.toml pyproject.toml README.md src python))
 TOOLS_SOURCES := $(call find_sources,$(addprefix adapters/torch-tools/,pyproject.toml README.md python))
 LIGHTX2V_SOURCES := $(call find_sources,$(addprefix adapters/lightx2v/,pyproject.toml README.md python))
+SERVING_SOURCES := $(call find_sources,$(addprefix adapters/serving/,pyproject.toml README.md python))
 VLLM_SOURCES := $(call find_sources,$(addprefix adapters/vllm/,pyproject.toml README.md python))
 
 # Installed by `make setup`.
-PACKAGES := torch-fl torch-fl-tools te-fl lightx2v-fl vllm-flagos
+PACKAGES := torch-fl torch-fl-tools te-fl lightx2v-fl flagos-serving vllm-flagos
 
 # Each a library with its manifest.
 CHIPS := ascend metax
@@ -77,6 +78,12 @@ $(DIST)/.lightx2v-fl: $(LIGHTX2V_SOURCES) | $(STAMPS)/requirements
 	@rm -rf adapters/lightx2v/build adapters/lightx2v/python/*.egg-info
 	@touch "$@"
 
+$(DIST)/.flagos-serving: $(SERVING_SOURCES) | $(STAMPS)/requirements
+	@rm -f $(DIST)/flagos_serving-*.whl && mkdir -p $(DIST)
+	"$(PY)" -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir $(DIST) adapters/serving
+	@rm -rf adapters/serving/build adapters/serving/python/*.egg-info
+	@touch "$@"
+
 $(DIST)/.vllm-flagos: $(VLLM_SOURCES) | $(STAMPS)/requirements
 	@rm -f $(DIST)/vllm_flagos-*.whl && mkdir -p $(DIST)
 	"$(PY)" -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir $(DIST) adapters/vllm
@@ -113,5 +120,8 @@ $(STAMPS)/te-fl: $(DIST)/.te-fl $(STAMPS)/flagos
 $(STAMPS)/lightx2v-fl: $(DIST)/.lightx2v-fl $(STAMPS)/torch-fl
 	$(call install_wheel,lightx2v_fl)
 
-$(STAMPS)/vllm-flagos: $(DIST)/.vllm-flagos $(STAMPS)/torch-fl
+$(STAMPS)/flagos-serving: $(DIST)/.flagos-serving $(STAMPS)/torch-fl
+	$(call install_wheel,flagos_serving)
+
+$(STAMPS)/vllm-flagos: $(DIST)/.vllm-flagos $(STAMPS)/flagos-serving
 	$(call install_wheel,vllm_flagos)

@@ -23,6 +23,7 @@ MODULES = {
     "torch-flagos": "adapters/torch/python/torch_fl/flagos/__init__.py",
     "torch-fl": "adapters/torch/python/torch_fl/__init__.py",
     "te-fl": "adapters/te/python/te_fl/__init__.py",
+    "flagos-serving": "adapters/serving/python/flagos_serving/__init__.py",
     "vllm-flagos": "adapters/vllm/python/vllm_flagos/__init__.py",
     "lightx2v-fl": "adapters/lightx2v/python/lightx2v_fl/__init__.py",
 }

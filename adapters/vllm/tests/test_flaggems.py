@@ -19,13 +19,16 @@ from flagos.cli.output import CommandError
 if unavailable() is not None:
     pytest.skip(unavailable() or "", allow_module_level=True)
 
+from flagos_serving import flaggems, verify
 from torch_fl.flaggems import package, table_file, tables
-from vllm_flagos import kernels, verdicts, verify
-from vllm_flagos.kernels import flaggems
+from vllm_flagos import kernels
+from vllm_flagos.cli import registered
+from vllm_flagos.kernels.flaggems import FLAGGEMS
 from vllm_flagos.operators import fused_experts
 
 kernels.declare()
 assert fused_experts
+verdicts = FLAGGEMS.verdicts
 
 
 def told(_: str, __: Any) -> None:
@@ -37,19 +40,20 @@ def named(op: str) -> str:
     return f"flaggems.{op.partition('::')[2]}"
 
 
-@pytest.mark.parametrize("op", flaggems.SERVES)
+@pytest.mark.parametrize("op", FLAGGEMS.serves)
 def test_its_verdict_by_the_interpreter(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first cases, which are small: the interpreter is slow."""
     first = 4
-    if op == "vllm::fused_experts":  # the interpreter multiplies no matrices of bfloat16
-        every, first = verify._SAMPLES[op], 3
+    kernel = FLAGGEMS.serves[op]
+    if kernel == "fused_experts":  # the interpreter multiplies no matrices of bfloat16
+        every, first = verify._SAMPLES[kernel], 3
         halves = (sample for sample in every() if sample[1][0].dtype == torch.float16)
-        monkeypatch.setitem(verify._SAMPLES, op, lambda: halves)
-    assert verify._verified(first, op, told) == {"verdict": "STRICT", "cases": first}
+        monkeypatch.setitem(verify._SAMPLES, kernel, lambda: halves)
+    assert verify._verified(registered, first, op, told) == {"verdict": "STRICT", "cases": first}
 
 
 def test_a_wrong_kernel_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    serve = flaggems.SERVES["_C::rms_norm"]
+    serve = flaggems.KERNELS["rms_norm"]
 
     def wrong(result: Tensor, *args: Any) -> None:
         serve(result, *args)
@@ -57,12 +61,12 @@ def test_a_wrong_kernel_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
     class Wrong:
         def implementation(self, name: str) -> Callable[..., Any]:
-            given = flaggems._over_native_tensors(wrong)
+            given = flaggems.over_native_tensors(wrong)
             return given if name.startswith("flaggems") else operator.implementation(name)
 
-    operator = flaggems.offered["_C::rms_norm"]
-    monkeypatch.setitem(flaggems.offered, "_C::rms_norm", Wrong())  # type: ignore[arg-type]
-    found = verify._verified(4, "_C::rms_norm", told)
+    operator = FLAGGEMS.offered["_C::rms_norm"]
+    monkeypatch.setitem(FLAGGEMS.offered, "_C::rms_norm", Wrong())  # type: ignore[arg-type]
+    found = verify._verified(registered, 4, "_C::rms_norm", told)
     assert found["verdict"] == "FAILED" and found["cases"] == 1
     assert "bfloat16 [1, 64]" in found["first"]
 
@@ -71,11 +75,12 @@ def test_a_wrong_kernel_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_routed_calls_of_vllm_write_to_their_arguments(op: str) -> None:
     """Through torch's dispatcher, as vLLM calls them, into parts of a larger tensor."""
     flagos.reset_counters()
-    name, args = next(verify.samples(op))
-    expected = verify._results(op, flaggems.offered[op].implementation(named(op)), args)
+    kernel = FLAGGEMS.serves[op]
+    name, args = next(verify.samples(kernel))
+    expected = verify._results(kernel, FLAGGEMS.offered[op].implementation(named(op)), args)
     space, plain = op.split("::")
     with flagos.route({op: "flaggems"}), flagos.strict():
-        found = verify._results(op, getattr(getattr(torch.ops, space), plain), args)
+        found = verify._results(kernel, getattr(getattr(torch.ops, space), plain), args)
     assert all(map(torch.equal, found, expected)), name
     assert any(
         not torch.equal(a, b) for a, b in zip(found, filter(torch.is_tensor, args), strict=True)
@@ -100,11 +105,11 @@ def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
 
     def write(**entries: dict[str, Any]) -> None:
         table_file.write(verdicts.path(), tables.table({f"_C::{k}": v for k, v in entries.items()}))
-        verdicts.known.cache_clear()
+        vars(verdicts).pop("known", None)
 
-    verdicts.known.cache_clear()
+    vars(verdicts).pop("known", None)
     yield write
-    verdicts.known.cache_clear()
+    vars(verdicts).pop("known", None)
 
 
 STRICT = {"verdict": "STRICT", "cases": 4}
@@ -142,7 +147,7 @@ def test_verdicts_decide_what_serves(
 def test_a_broken_table_is_told(table: Callable[..., None]) -> None:
     table(rms_norm={"verdict": "FINE"})
     with pytest.warns(RuntimeWarning, match="run `flagos vllm verify`"):
-        assert verdicts.known() == {}
+        assert verdicts.known == {}
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -159,9 +164,10 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_the_command_without_the_tools_names_their_wheel(monkeypatch: pytest.MonkeyPatch) -> None:
+    from flagos_serving import commands
     from vllm_flagos import cli
 
-    monkeypatch.setattr(cli, "find_spec", lambda name: None)
+    monkeypatch.setattr(commands, "find_spec", lambda name: None)
     with pytest.raises(CommandError, match="needs torch-fl-tools") as raised:
         cli.run(["verify"])
     assert raised.value.hint == "pip install 'flagos[tools]'"

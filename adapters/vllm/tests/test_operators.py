@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 import flagos
+from flagos_serving.declaration import decline
 from vllm_flagos import operators
-from vllm_flagos.operators.declaration import decline, triton_missing
+from vllm_flagos.vllm import triton_missing
 
 pytestmark = pytest.mark.host
 

@@ -6,7 +6,8 @@ from typing import Any
 
 from vllm.v1.attention.backends.triton_attn import TritonAttentionBackend, TritonAttentionImpl
 
-from vllm_flagos.operators.declaration import device_type, triton_missing
+from flagos_serving.declaration import device_type
+from vllm_flagos.vllm import triton_missing
 
 
 class FlagosAttentionImpl(TritonAttentionImpl):

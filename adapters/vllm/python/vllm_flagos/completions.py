@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from vllm_flagos import launches, operators, platform_view, releases, torch_view
-from vllm_flagos.operators.declaration import triton_missing
+from vllm_flagos.vllm import triton_missing
 
 # Module → function of vLLM → the operator in its place. Of kernels, `vllm_flagos.releases` has the table.
 _FUNCTIONS: dict[str, dict[str, Any]] = {

@@ -13,8 +13,9 @@ from vllm.v1.attention.backends.registry import AttentionBackendEnum, register_b
 
 import flagos
 from flagos import _core
+from flagos_serving.declaration import capability, device_type
 from vllm_flagos import kernels, rules
-from vllm_flagos.operators.declaration import capability, device_type, triton_missing
+from vllm_flagos.vllm import triton_missing
 
 logger = logging.getLogger(__name__)
 _ATTENTION = "vllm_flagos.attention.FlagosAttention"

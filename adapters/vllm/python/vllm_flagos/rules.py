@@ -4,44 +4,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from flagos import _core
-from vllm_flagos.operators.declaration import device_type, triton_missing
+from flagos_serving.declaration import device_type
+from flagos_serving.refusals import Problem, Refusals
+from vllm_flagos.vllm import triton_missing
 
 # Without quantization, and by kernels that flagos has.
 QUANTIZATIONS = ("fp8", "fp8_per_tensor", "compressed-tensors")
 _BLOCK = 16  # of vLLM's Triton backend: the tokens of a block are a multiple
 
 
-@dataclass(frozen=True)
-class Problem:
-    """Something that will not work."""
-
-    option: str
-    reason: str
-    remedy: str
-
-    def __str__(self) -> str:
-        return f"{self.option}: {self.reason}; {self.remedy}"
-
-
-_collected: list[Problem] | None = None
-
-
-@contextmanager
-def collected() -> Iterator[list[Problem]]:
-    """Inside, `require` adds to this list instead of raising."""
-    global _collected
-    _collected = []
-    try:
-        yield _collected
-    finally:
-        _collected = None
+REFUSALS = Refusals()
+collected = REFUSALS.collected
 
 
 def require(config: Any, *, before_defaults: bool = False) -> None:
@@ -50,12 +28,7 @@ def require(config: Any, *, before_defaults: bool = False) -> None:
     ``before_defaults``: what vLLM has a default for that it takes on flagos too, as long as only what was asked for
     is there.
     """
-    found = list(problems(config, before_defaults=before_defaults))
-    if _collected is not None:
-        _collected.extend(found)
-    elif found:
-        listed = "\n".join(f"  {problem}" for problem in found)
-        raise ValueError(f"this configuration does not work on flagos:\n{listed}")
+    REFUSALS.report(problems(config, before_defaults=before_defaults))
 
 
 def problems(config: Any, *, before_defaults: bool = False) -> Iterator[Problem]:

@@ -1,9 +1,6 @@
-"""A `torch` for the few modules of vLLM that say ``torch.cuda``, in which ``torch.cuda`` means flagos.
+"""The view of torch (`flagos_serving.torch_view`) for vLLM's modules, in which vLLM finds its current stream.
 
 Their ``torch.Generator`` has an offset on every device (`vllm_flagos.generators`).
-
-vLLM's own platforms for other devices overwrite names of ``torch.cuda`` for the whole process. Here each such
-module gets a view of torch as its global `torch`, and ``torch.cuda`` itself stays as it was.
 """
 
 from __future__ import annotations
@@ -12,11 +9,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from types import ModuleType
-from typing import Any
 
 import torch
 
+from flagos_serving import torch_view
 from vllm_flagos import generators
+from vllm_flagos.vllm import VLLM
 
 # Modules of vLLM whose ``torch.cuda`` means the device of their tensors.
 MODULES = (
@@ -42,16 +40,8 @@ MODULES = (
 )
 
 
-class _Cuda(ModuleType):
-    """``torch.cuda`` as flagos has it: the names of ``torch.flagos``, then those of ``torch.cuda``."""
-
-    def __init__(self) -> None:
-        super().__init__("torch.cuda")
-        self.CUDAGraph = torch.flagos.Graph  # type: ignore[attr-defined]
-
-    def __getattr__(self, name: str) -> Any:
-        ours = getattr(torch.flagos, name, None)  # type: ignore[attr-defined]
-        return getattr(torch.cuda, name) if ours is None else ours
+class _Cuda(torch_view.Cuda):
+    """With vLLM's own record of the current stream."""
 
     def set_stream(self, stream: torch.Stream | None) -> None:
         """As torch's; and vLLM's `current_stream` finds it."""
@@ -72,35 +62,24 @@ class _Cuda(ModuleType):
             self.set_stream(before)
 
 
-class _Torch(ModuleType):
-    """torch, but for its ``cuda`` and ``Generator``."""
-
-    def __init__(self) -> None:
-        super().__init__("torch")
-        self.cuda = _Cuda()
+class _Torch(torch_view.Torch):
+    """With generators that have an offset."""
 
     @property
     def Generator(self) -> type[torch.Generator]:
         """The class for this process's device, which its first use opens."""
         return generators.class_of_device()
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(torch, name)
-
 
 @cache
-def view() -> ModuleType:
+def view() -> torch_view.Torch:
     """The view, one for the process."""
-    return _Torch()
+    return _Torch(_Cuda())
 
 
 def install(module: ModuleType) -> None:
     """Gives a module of vLLM the view. Raises RuntimeError if the module has no global `torch`."""
-    if not isinstance(getattr(module, "torch", None), ModuleType):
-        raise RuntimeError(
-            f"{module.__name__} has no `torch`: this release of vLLM is not the one that vllm-flagos knows"
-        )
-    vars(module)["torch"] = view()
+    torch_view.install(VLLM, module, view())
 
 
 def restore() -> None:

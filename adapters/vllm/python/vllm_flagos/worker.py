@@ -18,8 +18,8 @@ from vllm.v1.worker.utils import request_memory
 from vllm.v1.worker.workspace import init_workspace_manager
 
 import flagos
+from flagos_serving.declaration import device_type
 from vllm_flagos import completions, generators, layers
-from vllm_flagos.operators.declaration import device_type
 
 
 class FlagosWorker(Worker):

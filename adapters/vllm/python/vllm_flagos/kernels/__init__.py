@@ -15,7 +15,8 @@ import torch
 from torch.utils._pytree import tree_map_only
 
 from flagos import Operator, _core, plan_listeners
-from vllm_flagos.kernels import flaggems, wheel
+from vllm_flagos.kernels import wheel
+from vllm_flagos.kernels.flaggems import FLAGGEMS
 from vllm_flagos.kernels.table import KERNELS, Kernel
 
 _KEY = "PrivateUse1"
@@ -48,7 +49,7 @@ class _Served:
                 kind="reference",
                 backend="reference",
             )
-        flaggems.offer(self.operator, kernel.name)
+        FLAGGEMS.offer(self.operator, kernel.name)
 
     def _absent(self, *args: Any) -> Any:
         raise _core.UnsupportedError(wheel.missing(self.kernel.namespace) or "it is there now")

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from vllm_flagos.kernels import references as by
+from flagos_serving.references import layers as by
 
 
 @dataclass(frozen=True)

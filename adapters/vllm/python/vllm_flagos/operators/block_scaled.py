@@ -1,41 +1,17 @@
-"""Products of 8-bit numbers whose scales are of groups and blocks, as DeepSeek-V3's and Qwen3's FP8 weights have them.
-
-``block_scaled_mm`` is x · wᵀ [tokens, out] in ``dtype`` of x [tokens, in] and w [out, in] in float8_e4m3fn. ``x_scale``
-[tokens, groups of columns] and ``w_scale`` [blocks of rows, blocks of columns] are in float32, ``block`` is (rows,
-columns) of a block of w, and a group of x has a block's columns. Sums are in float32.
-"""
+"""Products of 8-bit numbers whose scales are of groups and blocks: see `flagos_serving.references.block_scaled`."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from vllm_flagos.operators.declaration import declare, declare_to_compilers, vllm_function
+from flagos_serving.references import block_scaled as reference
+from vllm_flagos.vllm import VLLM
 
-
-def _reference(
-    x: Tensor, w: Tensor, x_scale: Tensor, w_scale: Tensor, block: list[int], dtype: torch.dtype
-) -> Tensor:
-    rows, columns = block
-    groups = -(-w.shape[1] // columns)
-    for name, scale, shape in (
-        ("x_scale", x_scale, (x.shape[0], groups)),
-        ("w_scale", w_scale, (-(-w.shape[0] // rows), groups)),
-    ):
-        if tuple(scale.shape) != shape:
-            raise ValueError(f"block_scaled_mm: {name} is {tuple(scale.shape)}, not {shape}")
-    made = torch.zeros(x.shape[0], w.shape[0], dtype=torch.float32, device=x.device)
-    for group, at in enumerate(range(0, w.shape[1], columns)):
-        of_rows = w_scale[:, group].repeat_interleave(rows)[: w.shape[0]]
-        wide = w[:, at : at + columns].float() * of_rows[:, None]
-        made += (x[:, at : at + columns].float() * x_scale[:, group, None]) @ wide.t()
-    return made.to(dtype)
-
-
-block_scaled_mm = declare(
+block_scaled_mm = VLLM.declare(
     "block_scaled_mm",
-    reference=_reference,
-    triton=vllm_function(
+    reference=reference.block_scaled_mm,
+    triton=VLLM.function(
         "model_executor.layers.quantization.utils.fp8_utils", "w8a8_triton_block_scaled_mm"
     ),
 )
@@ -47,7 +23,7 @@ def _shape(
     return x.new_empty(x.shape[0], w.shape[0], dtype=dtype)
 
 
-declare_to_compilers(
+VLLM.declare_to_compilers(
     block_scaled_mm,
     "block_scaled_mm(Tensor x, Tensor w, Tensor x_scale, Tensor w_scale, int[] block, ScalarType dtype) -> Tensor",
     _shape,

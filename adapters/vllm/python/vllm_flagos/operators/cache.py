@@ -1,10 +1,7 @@
 """Writing to the paged KV cache.
 
-``reshape_and_cache`` has the signature of vLLM's ``triton_reshape_and_cache_flash``: key and value [tokens, KV heads,
-dim] go to the slots of ``slot_mapping`` (int64 [tokens]; negative ones are left out) of key_cache and value_cache
-[blocks, block size, KV heads, dim].
-
-``slot_mapping`` is a launch of vLLM's kernel of that name: for each token the slot of its position.
+``reshape_and_cache`` is `flagos_serving.references.cache`'s. ``slot_mapping`` is a launch of vLLM's kernel of that
+name: for each token the slot of its position.
 """
 
 from __future__ import annotations
@@ -14,48 +11,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from flagos_serving.declaration import decline
+from flagos_serving.references import cache as reference
 from vllm_flagos.kernels import wheel
 from vllm_flagos.launches import launch
-from vllm_flagos.operators.declaration import declare, decline, vllm_function
-
-
-def _stored(x: Tensor, cache: Tensor, scale: Tensor) -> Tensor:
-    if cache.element_size() > 1:
-        return x.to(cache.dtype)
-    if not cache.dtype.is_floating_point:
-        raise decline("the reference of the cache's update does not know a cache of integers")
-    limits = torch.finfo(cache.dtype)
-    return (x.float() / scale.float()).clamp(limits.min, limits.max).to(cache.dtype)
-
-
-def _reference(
-    key: Tensor,
-    value: Tensor,
-    key_cache: Tensor,
-    value_cache: Tensor,
-    slot_mapping: Tensor,
-    kv_cache_dtype: str,
-    k_scale: Tensor,
-    v_scale: Tensor,
-) -> None:
-    if key_cache.ndim != 4:
-        raise decline("the reference of the cache's update takes caches of four dimensions")
-    size = key_cache.shape[1]
-    used = slot_mapping >= 0
-    slots, tokens = slot_mapping[used], slot_mapping.shape[0]
-    places = (slots // size, slots % size)
-    key_cache[places] = _stored(key[:tokens][used], key_cache, k_scale)
-    value_cache[places] = _stored(value[:tokens][used], value_cache, v_scale)
+from vllm_flagos.vllm import VLLM
 
 
 def _vllm_c(*args: Any) -> None:
     torch.ops._C_cache_ops.reshape_and_cache_flash(*args)
 
 
-reshape_and_cache = declare(
+reshape_and_cache = VLLM.declare(
     "reshape_and_cache",
-    reference=_reference,
-    triton=vllm_function(
+    reference=reference.reshape_and_cache,
+    triton=VLLM.function(
         "v1.attention.ops.triton_reshape_and_cache_flash", "triton_reshape_and_cache_flash"
     ),
     vllm_c=(_vllm_c, wheel.missing("_C_cache_ops")),
@@ -95,7 +65,7 @@ def _slots_reference(
     slots[part] = blocks * block_size + within % block_size
 
 
-slot_mapping = declare(
+slot_mapping = VLLM.declare(
     "slot_mapping",
     reference=_slots_reference,
     triton=launch("slot_mapping"),

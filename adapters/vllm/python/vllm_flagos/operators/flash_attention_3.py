@@ -11,12 +11,7 @@ import torch
 from torch import Tensor
 
 from flagos import _core
-from vllm_flagos.operators.declaration import (
-    capability,
-    decline,
-    decline_others,
-    device_type,
-)
+from flagos_serving.declaration import capability, decline, decline_others, device_type
 
 _IGNORED = (
     "seq_threshold_3D",
@@ -80,7 +75,7 @@ def paged_attention(
     chunk_lookback: int = -1,
     **others: Any,
 ) -> None:
-    """See `vllm_flagos.operators.attention`."""
+    """See `flagos_serving.references.attention`."""
     decline_others("FlashAttention 3", others, _IGNORED)
     if q.dtype not in _DTYPES or k.dtype != q.dtype:
         raise decline(

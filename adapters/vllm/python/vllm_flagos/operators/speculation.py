@@ -12,8 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from flagos_serving.declaration import decline
 from vllm_flagos.launches import launch
-from vllm_flagos.operators.declaration import declare, decline
+from vllm_flagos.vllm import VLLM
 
 
 def _requests(ends: Tensor, drafts: int) -> Tensor:
@@ -147,18 +148,20 @@ def _recover(
     output.copy_(scores.argmax(dim=1))
 
 
-reject_greedily = declare(
+reject_greedily = VLLM.declare(
     "reject_greedily",
     reference=_greedily,
     triton=launch("reject_greedily"),
 )
-reject_randomly = declare(
+reject_randomly = VLLM.declare(
     "reject_randomly",
     reference=_randomly,
     triton=launch("reject_randomly"),
 )
-expand_to_tokens = declare("expand_to_tokens", reference=_expand, triton=launch("expand_to_tokens"))
-recover_tokens = declare(
+expand_to_tokens = VLLM.declare(
+    "expand_to_tokens", reference=_expand, triton=launch("expand_to_tokens")
+)
+recover_tokens = VLLM.declare(
     "recover_tokens",
     reference=_recover,
     triton=launch("recover_tokens"),

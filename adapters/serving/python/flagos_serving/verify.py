@@ -1,4 +1,4 @@
-"""Makes the verdicts of `vllm_flagos.verdicts`: FlagGems' kernels for vLLM's operators beside the references."""
+"""Makes the verdicts of `flagos_serving.verdicts`: FlagGems' kernels for engines' operators beside the references."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+
+from flagos_serving.flaggems import BACKEND, FlagGems, missing
 
 if TYPE_CHECKING:
     from torch_fl.flaggems.table_file import Verdict
@@ -21,10 +23,10 @@ _HIDDEN = (64, 2880, 4096, 8192)
 _TOKENS = (1, 7, 64, 1000)
 
 
-def samples(op: str) -> Iterator[Sample]:
+def samples(kernel: str) -> Iterator[Sample]:
     """Names and arguments of calls as models make them, on the CPU, the small ones first."""
     torch.manual_seed(0)
-    yield from _SAMPLES[op]()
+    yield from _SAMPLES[kernel]()
 
 
 def _rows() -> Iterator[tuple[str, int, int, torch.dtype]]:
@@ -129,17 +131,17 @@ def _mixtures() -> Iterator[Sample]:
 
 
 _SAMPLES: dict[str, Callable[[], Iterator[Sample]]] = {
-    "_C::rms_norm": partial(_norms, False),
-    "_C::fused_add_rms_norm": partial(_norms, True),
-    "_C::rotary_embedding": _rotations,
-    "_C::silu_and_mul": _activations,
-    "_C::gelu_and_mul": _activations,
-    "_C::gelu_tanh_and_mul": _activations,
-    "_moe_C::topk_softmax": _gatings,
-    "_moe_C::moe_sum": _sums,
-    "_moe_C::moe_align_block_size": _alignments,
-    "_C_cache_ops::concat_and_cache_mla": _latent,
-    "vllm::fused_experts": _mixtures,
+    "rms_norm": partial(_norms, False),
+    "fused_add_rms_norm": partial(_norms, True),
+    "rotary_embedding": _rotations,
+    "silu_and_mul": _activations,
+    "gelu_and_mul": _activations,
+    "gelu_tanh_and_mul": _activations,
+    "topk_softmax": _gatings,
+    "moe_sum": _sums,
+    "moe_align_block_size": _alignments,
+    "concat_and_cache_mla": _latent,
+    "fused_experts": _mixtures,
 }
 
 
@@ -147,6 +149,7 @@ _SAMPLES: dict[str, Callable[[], Iterator[Sample]]] = {
 
 
 def verify(
+    registered: Callable[[], FlagGems],
     ops: list[str],
     cases: int | None = None,
     jobs: int = 4,
@@ -154,18 +157,18 @@ def verify(
 ) -> dict[str, Verdict]:
     """The entry of each operator. ``jobs`` processes verify them, each on its first ``cases`` samples.
 
+    ``registered`` registers an engine's operators in such a process: a function of a module, found by its name.
     A result is compared with the operator's reference over the same values in float64, rounded once: STRICT within
     torch's tolerances of the type, BASIC within ten times these. Raises RuntimeError where FlagGems cannot be used.
     """
     from torch_fl.flaggems import table_file
     from torch_fl_tools.comparing import tasks
-    from vllm_flagos.kernels import flaggems
 
-    reason = flaggems.missing()
+    reason = missing()
     if reason is not None:
         raise RuntimeError(f"FlagGems cannot be used: {reason}")
     found: dict[str, Verdict] = {}
-    task = partial(_verified, cases)
+    task = partial(_verified, registered, cases)
     for one in tasks.run(list(ops), task, jobs, _TIMEOUT, context="spawn", reuse=_again):
         entry = one.result
         if (
@@ -191,24 +194,27 @@ def _again() -> bool:
         return False
 
 
-def _verified(cases: int | None, op: str, report: Callable[[str, Any], None]) -> Verdict:
+def _verified(
+    registered: Callable[[], FlagGems],
+    cases: int | None,
+    op: str,
+    report: Callable[[str, Any], None],
+) -> Verdict:
     from torch_fl.flaggems import table_file
     from torch_fl_tools.flaggems.comparison import compare, worse
-    from vllm_flagos import register_operators
-    from vllm_flagos.kernels import flaggems
 
-    register_operators()
-    operator, name = flaggems.offered[op], op.partition("::")[2]
-    serve = operator.implementation(f"flaggems.{name}")
+    flaggems = registered()
+    operator, name, kernel = flaggems.offered[op], op.partition("::")[2], flaggems.serves[op]
+    serve = operator.implementation(f"{BACKEND}.{name}")
     reference = operator.implementation(f"reference.{name}")
     entry: Verdict = {"verdict": table_file.UNTESTED, "cases": 0}
-    for count, (label, args) in enumerate(samples(op)):
+    for count, (label, args) in enumerate(samples(kernel)):
         if count == cases:
             break
-        expected = _results(op, reference, args, wide=True)
+        expected = _results(kernel, reference, args, wide=True)
         report(label, None)
         try:
-            verdict, why = compare(expected, _results(op, serve, args), False)
+            verdict, why = compare(expected, _results(kernel, serve, args), False)
         except Exception as error:
             message = " ".join(str(error).split())[:200]
             verdict, why = table_file.FAILED, f"{type(error).__name__}: {message}"
@@ -223,7 +229,7 @@ def _verified(cases: int | None, op: str, report: Callable[[str, Any], None]) ->
 
 
 def _results(
-    op: str, serve: Callable[..., Any], args: tuple[Any, ...], wide: bool = False
+    kernel: str, serve: Callable[..., Any], args: tuple[Any, ...], wide: bool = False
 ) -> list[Tensor]:
     """Runs a call, and returns its tensors and its result on the CPU in the types that they have in the call."""
     storages: dict[int, Tensor] = {}
@@ -249,12 +255,12 @@ def _results(
     ]
     if isinstance(made, Tensor):
         results.append(made.cpu().to(args[0].dtype))
-    return _comparable(op, args, results)
+    return _comparable(kernel, args, results)
 
 
-def _comparable(op: str, args: tuple[Any, ...], results: list[Tensor]) -> list[Tensor]:
+def _comparable(kernel: str, args: tuple[Any, ...], results: list[Tensor]) -> list[Tensor]:
     """The results without what an operator leaves open."""
-    if op != "_moe_C::moe_align_block_size":
+    if kernel != "moe_align_block_size":
         return results
     chosen, places, experts, total = results
     used, block = int(total), args[2]

@@ -1,6 +1,6 @@
-"""vLLM's operators by their formulas, in torch's operators. Each writes to its first arguments, as vLLM's do.
+"""Norms, rotations, activations, quantization to 8 bits, the choice of experts, penalties.
 
-Sums are in float32; results are rounded where vLLM's kernels round.
+Each writes to its first arguments, in the signatures of vLLM's operators of these names.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from flagos import _core
+from flagos_serving.declaration import decline
 
 _FP8_MAX = 448.0  # of float8_e4m3fn
 _SMALLEST_SCALE = 1.0 / (_FP8_MAX * 512.0)
@@ -138,7 +138,7 @@ def relu_squared(result: Tensor, x: Tensor) -> None:
 
 
 def _quantized(result: Tensor, x: Tensor, scale: Tensor) -> None:
-    """Writes as many rows as ``x`` has: vLLM pads results for ``torch._scaled_mm``."""
+    """Writes as many rows as ``x`` has: results may be padded for ``torch._scaled_mm``."""
     limits = torch.finfo(result.dtype)
     eight = (x.float() / scale.float()).clamp(limits.min, limits.max).to(result.dtype)
     result[: x.shape[0]].copy_(eight)
@@ -153,7 +153,7 @@ def static_scaled_fp8_quant(
         and group_shape is not None
         and tuple(group_shape) not in ((1, -1), (-1, 1))
     ):
-        raise _core.UnsupportedError(
+        raise decline(
             f"the reference of static_scaled_fp8_quant takes a scale for everything, each token or each column, not "
             f"for groups of {tuple(group_shape)}"
         )
@@ -374,7 +374,7 @@ def concat_and_cache_mla(
 ) -> None:
     """Writes kv_c and k_pe of each token beside each other to its slot of kv_cache [blocks, block size, both]."""
     if kv_cache_dtype != "auto":
-        raise _core.UnsupportedError(
+        raise decline(
             f"the reference of concat_and_cache_mla does not know a cache of {kv_cache_dtype}"
         )
     used = slot_mapping >= 0
