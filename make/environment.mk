@@ -78,6 +78,17 @@ $(STAMPS)/vllm: $(VLLM_REQUIREMENTS) requirements/vllm.txt requirements/vllm-bui
 	@rm -rf "$(VLLM)-build"
 	@touch "$@"
 
+# With an older transformers than the environment's, in a folder of its own, too. Each release is for one torch.
+SGLANG := $(abspath $(VENV))/sglang
+SGLANG_REQUIREMENTS := $(wildcard requirements/sglang-torch-$(TORCH_MINOR).txt)
+$(STAMPS)/sglang: $(SGLANG_REQUIREMENTS) $(STAMPS)/requirements
+	@[ -n "$(SGLANG_REQUIREMENTS)" ] || { \
+	  echo "no release of SGLang that flagos serves is for torch $(TORCH_MINOR): these have one:" \
+	    $(patsubst requirements/sglang-torch-%.txt,TORCH=%,$(wildcard requirements/sglang-torch-*.txt)) >&2; exit 1; }
+	@rm -rf "$(SGLANG)"
+	$(PIP) install --quiet --no-deps --target "$(SGLANG)" -r $(SGLANG_REQUIREMENTS)
+	@touch "$@"
+
 # Never in the environment: it has the same files as `triton`. The tests run it in a Python 3.11, and say if there is none.
 ASCEND_TRITON := $(abspath $(VENV))/ascend-triton
 $(STAMPS)/ascend-triton: requirements/ascend-triton.txt $(STAMPS)/requirements

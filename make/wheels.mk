@@ -14,10 +14,11 @@ TORCH_WHEEL_SOURCES := Cargo.toml Cargo.lock \
 TOOLS_SOURCES := $(call find_sources,$(addprefix adapters/torch-tools/,pyproject.toml README.md python))
 LIGHTX2V_SOURCES := $(call find_sources,$(addprefix adapters/lightx2v/,pyproject.toml README.md python))
 SERVING_SOURCES := $(call find_sources,$(addprefix adapters/serving/,pyproject.toml README.md python))
+SGLANG_SOURCES := $(call find_sources,$(addprefix adapters/sglang/,pyproject.toml README.md python))
 VLLM_SOURCES := $(call find_sources,$(addprefix adapters/vllm/,pyproject.toml README.md python))
 
 # Installed by `make setup`.
-PACKAGES := torch-fl torch-fl-tools te-fl lightx2v-fl flagos-serving vllm-flagos
+PACKAGES := torch-fl torch-fl-tools te-fl lightx2v-fl flagos-serving vllm-flagos sglang-flagos
 
 # Each a library with its manifest.
 CHIPS := ascend metax
@@ -90,6 +91,12 @@ $(DIST)/.vllm-flagos: $(VLLM_SOURCES) | $(STAMPS)/requirements
 	@rm -rf adapters/vllm/build adapters/vllm/python/*.egg-info
 	@touch "$@"
 
+$(DIST)/.sglang-flagos: $(SGLANG_SOURCES) | $(STAMPS)/requirements
+	@rm -f $(DIST)/sglang_flagos-*.whl && mkdir -p $(DIST)
+	"$(PY)" -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir $(DIST) adapters/sglang
+	@rm -rf adapters/sglang/build adapters/sglang/python/*.egg-info
+	@touch "$@"
+
 # The wheel of a chip: into this folder, and with what cargo is to make it of.
 define chip_wheel
 @rm -f $(2)/flagos_$(1)-*$(3)*.whl && mkdir -p $(2)
@@ -125,3 +132,6 @@ $(STAMPS)/flagos-serving: $(DIST)/.flagos-serving $(STAMPS)/torch-fl
 
 $(STAMPS)/vllm-flagos: $(DIST)/.vllm-flagos $(STAMPS)/flagos-serving
 	$(call install_wheel,vllm_flagos)
+
+$(STAMPS)/sglang-flagos: $(DIST)/.sglang-flagos $(STAMPS)/flagos-serving
+	$(call install_wheel,sglang_flagos)

@@ -319,6 +319,7 @@ def test_a_chip_is_a_wheel_with_a_library_and_its_manifest() -> None:
 IMPORTS: dict[str, set[str]] = {
     "flagos_serving": {"torch_fl", "torch_fl_tools"},
     "lightx2v_fl": {"torch_fl"},
+    "sglang_flagos": {"flagos_serving", "torch_fl"},
     "te_fl": set(),
     "torch_fl": set(),
     "torch_fl_cli": {"torch_fl"},

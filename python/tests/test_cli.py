@@ -83,6 +83,7 @@ def test_a_command_that_does_not_exist(interpreter: Interpreter) -> None:
         ("bench", "torch"),
         ("lightx2v", "lightx2v"),
         ("vllm", "vllm"),
+        ("sglang", "sglang"),
     ],
 )
 def test_the_command_of_a_missing_adapter_says_what_to_install(
@@ -155,6 +156,7 @@ def test_nothing_of_an_adapter_is_imported_until_it_is_asked(interpreter: Interp
         "te_fl",
         "lightx2v_fl",
         "vllm_flagos",
+        "sglang_flagos",
     } & set(result.err.split())
 
 

@@ -15,7 +15,15 @@ ROOT = Path(__file__).resolve().parents[2]
 NUMBER = r"\d+\.\d+\.\d+(?:(?:a|b|rc)\d+)?"
 DISTRIBUTIONS = (
     *("flagos", "flagos-ascend", "flagos-metax"),
-    *("torch-fl", "torch-fl-tools", "te-fl", "lightx2v-fl", "flagos-serving", "vllm-flagos"),
+    *(
+        "torch-fl",
+        "torch-fl-tools",
+        "te-fl",
+        "lightx2v-fl",
+        "flagos-serving",
+        "vllm-flagos",
+        "sglang-flagos",
+    ),
 )
 _HOME = re.compile(rf'^version = "({NUMBER})"', re.MULTILINE)
 _COPY = re.compile(rf'(?:^version = "|"(?:{"|".join(DISTRIBUTIONS)})==)({NUMBER})"', re.MULTILINE)

@@ -34,6 +34,25 @@ def fused_add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor | None, epsil
     x.copy_(_normed(residual, weight, epsilon, x.dtype))
 
 
+def rms_norm_rounded_once(result: Tensor, x: Tensor, weight: Tensor | None, epsilon: float) -> None:
+    """As `rms_norm`, but for a product with the weight in float32, as SGLang's kernels have it."""
+    result.copy_(_normed_once(x.float(), weight, epsilon))
+
+
+def fused_add_rms_norm_rounded_once(
+    x: Tensor, residual: Tensor, weight: Tensor | None, epsilon: float
+) -> None:
+    """As `fused_add_rms_norm`, but for the norm of the sum before it is rounded, and the product as above."""
+    total = x.float() + residual.float()
+    residual.copy_(total)
+    x.copy_(_normed_once(total, weight, epsilon))
+
+
+def _normed_once(wide: Tensor, weight: Tensor | None, epsilon: float) -> Tensor:
+    made = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + epsilon)
+    return made if weight is None else made * weight.float()
+
+
 def rotary_embedding(
     positions: Tensor,
     query: Tensor,

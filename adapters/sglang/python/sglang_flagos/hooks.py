@@ -1,0 +1,108 @@
+"""The places of SGLang that ask torch, and not the platform, which device is there: hooks AROUND its functions.
+
+SGLang passes a hook the arguments as its caller wrote them, so the parameters here have SGLang's names. A hook takes
+the original first. `adapters/sglang/tests/seam_facts.py` compares the names with SGLang's sources.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sglang_flagos import operators
+from sglang_flagos.engine import triton_missing
+
+_flagos: Any = torch.flagos  # type: ignore[attr-defined]
+_COMMUNICATORS = (
+    "use_pynccl",
+    "use_pymscclpp",
+    "use_custom_allreduce",
+    "use_torch_symm_mem_all_reduce",
+)
+
+
+def group(original: Callable[..., None], self: Any, *args: Any, **kwargs: Any) -> None:
+    """0.5.17 gives the groups of platforms that it does not know the device cpu."""
+    given = inspect.signature(original).bind(self, *args, **kwargs)
+    for name in _COMMUNICATORS:
+        given.arguments[name] = False
+    original(*given.args, **given.kwargs)
+    self.device = torch.device("flagos", self.local_rank)
+    self.device_module = _flagos
+
+
+def get_device_name(original: Callable[..., str], device_id: int = 0) -> str:
+    """SGLang knows the names of its own platforms' devices."""
+    return str(_flagos.get_device_name(device_id))
+
+
+def get_device_count(original: Callable[..., int]) -> int:
+    """The number of flagos devices."""
+    return int(_flagos.device_count())
+
+
+def support_triton(original: Callable[..., bool], backend: str) -> bool:
+    """SGLang takes Triton for there unless the backend of attention is named torch_native."""
+    return triton_missing() is None and original(backend)
+
+
+def get_last_loc(
+    original: Callable[..., Tensor],
+    req_to_token: Tensor,
+    req_pool_indices_tensor: Tensor,
+    prefix_lens_tensor: Tensor,
+) -> Tensor:
+    """SGLang has this form of torch's operators, for backends of two names alone."""
+    if triton_missing() is None:
+        return original(req_to_token, req_pool_indices_tensor, prefix_lens_tensor)
+    last = req_to_token[req_pool_indices_tensor, (prefix_lens_tensor - 1).clamp(min=0)]
+    return torch.where(prefix_lens_tensor > 0, last, torch.full_like(last, -1))
+
+
+def async_d2h(original: Callable[..., Tensor], t: Tensor) -> Tensor:
+    """SGLang keeps the memory for the copying stream where ``tensor.is_cuda`` alone."""
+    if t.device.type != "flagos":
+        return original(t)
+    copied = torch.empty(t.shape, dtype=t.dtype, pin_memory=True)
+    copied.copy_(t, non_blocking=True)
+    t.record_stream(_flagos.current_stream(t.device))
+    return copied
+
+
+def mask_of_a_grammar(
+    original: Callable[..., None], self: Any, logits: Tensor, vocab_mask: Tensor
+) -> None:
+    """SGLang raises for devices that it does not know, in the scheduler: that would end the server."""
+    operators.apply_token_bitmask(logits, vocab_mask)
+
+
+def mask_of_a_backend(original: Callable[..., None], logits: Tensor, vocab_mask: Tensor) -> None:
+    """The same, of static methods."""
+    operators.apply_token_bitmask(logits, vocab_mask)
+
+
+HOOKS: dict[str, Callable[..., Any]] = {
+    "sglang.srt.constrained.llguidance_backend.GuidanceGrammar.apply_vocab_mask": mask_of_a_backend,
+    "sglang.srt.constrained.xgrammar_backend.XGrammarGrammar.apply_vocab_mask": mask_of_a_grammar,
+    "sglang.srt.distributed.parallel_state.GroupCoordinator.__init__": group,
+    "sglang.srt.managers.utils._async_d2h": async_d2h,
+    "sglang.srt.mem_cache.allocation.get_last_loc": get_last_loc,
+    "sglang.srt.utils.common.get_device_count": get_device_count,
+    "sglang.srt.utils.common.get_device_name": get_device_name,
+    "sglang.srt.utils.common.support_triton": support_triton,
+}
+
+
+def install() -> None:
+    """Registers the hooks, which SGLang applies after its plugins, and installs the views of torch."""
+    from sglang.srt.plugins.hook_registry import HookRegistry, HookType
+
+    from sglang_flagos import view
+
+    for target, hook in HOOKS.items():
+        HookRegistry.register(target, hook, HookType.AROUND)
+    view.install()

@@ -1,0 +1,29 @@
+"""SGLang's operators beside torch's own, as operators of the plan.
+
+Routes, ``flagos explain`` and counters call an operator ``sglang::<name>``. Their signatures and references are
+`flagos_serving.references`'. A reference rounds where SGLang's kernels round, which is not always where vLLM's do.
+"""
+
+from sglang_flagos.operators.attention import paged_attention
+from sglang_flagos.operators.experts import fused_experts
+from sglang_flagos.operators.grammar import apply_token_bitmask
+from sglang_flagos.operators.layers import (
+    fused_add_rms_norm,
+    gelu_and_mul,
+    gelu_tanh_and_mul,
+    rms_norm,
+    rotary_embedding,
+    silu_and_mul,
+)
+
+__all__ = [
+    "apply_token_bitmask",
+    "fused_add_rms_norm",
+    "fused_experts",
+    "gelu_and_mul",
+    "gelu_tanh_and_mul",
+    "paged_attention",
+    "rms_norm",
+    "rotary_embedding",
+    "silu_and_mul",
+]

@@ -1,0 +1,61 @@
+"""The releases of SGLang that this package serves, with what belongs to them. Imports neither torch nor SGLang."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version
+
+
+@dataclass(frozen=True)
+class Release:
+    """One release of SGLang, and the torch that it is built for."""
+
+    number: str
+    torch: str
+    # Modules of ``sglang.srt`` whose ``torch.cuda`` means the device of their tensors.
+    views: tuple[str, ...]
+
+
+RELEASES = (
+    Release(
+        number="0.5.17",
+        torch="2.11",
+        views=(
+            "distributed.bootstrap",
+            "distributed.parallel_state",
+            "lora.lora_manager",
+            "managers.schedule_batch",
+            "managers.scheduler",
+            "managers.utils",
+            "mem_cache.memory_pool",
+            "model_executor.forward_batch_info",
+        ),
+    ),
+)
+
+
+def of_sglang(number: str) -> Release | None:
+    """The release of this number. Each is served for itself: SGLang moves what the adapter needs between two."""
+    return next((one for one in RELEASES if one.number == number), None)
+
+
+def of_torch(number: str) -> Release | None:
+    """The release for a version of torch."""
+    return next((one for one in RELEASES if one.torch == minor(number)), None)
+
+
+def minor(number: str) -> str:
+    """The first two numbers of a version."""
+    return ".".join(number.split(".")[:2])
+
+
+@cache
+def installed() -> Release:
+    """The release in this interpreter. Raises RuntimeError if it is none of these."""
+    found = of_sglang(version("sglang"))
+    if found is None:
+        raise RuntimeError(
+            f"SGLang {version('sglang')} is none of the releases that sglang-flagos knows"
+        )
+    return found
