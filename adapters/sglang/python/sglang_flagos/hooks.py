@@ -13,10 +13,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sglang_flagos import operators
+from sglang_flagos import memory, operators
 from sglang_flagos.engine import triton_missing
 
 _flagos: Any = torch.flagos  # type: ignore[attr-defined]
+_UPDATER = "sglang.srt.managers.scheduler_components.weight_updater.SchedulerWeightUpdaterManager"
+_CONTROL = "sglang.srt.managers.tokenizer_control_mixin.TokenizerControlMixin"
 _COMMUNICATORS = (
     "use_pynccl",
     "use_pymscclpp",
@@ -85,24 +87,56 @@ def mask_of_a_backend(original: Callable[..., None], logits: Tensor, vocab_mask:
     operators.apply_token_bitmask(logits, vocab_mask)
 
 
+def weights_from_tensors(
+    original: Callable[..., tuple[bool, str]], self: Any, recv_req: Any
+) -> tuple[bool, str]:
+    """SGLang reads the tensors outside of what answers a failure: a broken message would end the server."""
+    try:
+        return original(self, recv_req)
+    except Exception as error:
+        return False, f"the weights could not be read: {type(error).__name__}: {error}"
+
+
+def internal_state(original: Callable[..., Any], self: Any, recv_req: Any) -> Any:
+    """With calls and fallbacks of the plan, which ``/server_info`` shows."""
+    import flagos
+
+    state = original(self, recv_req)
+    state.internal_state["flagos"] = {
+        op: dict(counted) for op, counted in flagos.counters().items() if any(counted.values())
+    }
+    return state
+
+
 HOOKS: dict[str, Callable[..., Any]] = {
     "sglang.srt.constrained.llguidance_backend.GuidanceGrammar.apply_vocab_mask": mask_of_a_backend,
     "sglang.srt.constrained.xgrammar_backend.XGrammarGrammar.apply_vocab_mask": mask_of_a_grammar,
     "sglang.srt.distributed.parallel_state.GroupCoordinator.__init__": group,
+    "sglang.srt.managers.scheduler.Scheduler.get_internal_state": internal_state,
+    "sglang.srt.managers.tp_worker.TpModelWorker.update_weights_from_tensor": weights_from_tensors,
+    f"{_UPDATER}.release_memory_occupation": memory.release,
+    f"{_UPDATER}.resume_memory_occupation": memory.resume,
+    f"{_CONTROL}.release_memory_occupation": memory.ask_to_release,
+    f"{_CONTROL}.resume_memory_occupation": memory.ask_to_resume,
+    "sglang.srt.managers.tokenizer_manager.TokenizerManager.generate_request": memory.generate,
     "sglang.srt.managers.utils._async_d2h": async_d2h,
     "sglang.srt.mem_cache.allocation.get_last_loc": get_last_loc,
     "sglang.srt.utils.common.get_device_count": get_device_count,
     "sglang.srt.utils.common.get_device_name": get_device_name,
     "sglang.srt.utils.common.support_triton": support_triton,
+    "sglang.srt.utils.torch_memory_saver_adapter.TorchMemorySaverAdapter.create": memory.without_saver,
 }
 
 
 def install() -> None:
     """Registers the hooks, which SGLang applies after its plugins, and installs the views of torch."""
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType
+    from sglang.srt.utils import common
 
     from sglang_flagos import view
 
     for target, hook in HOOKS.items():
         HookRegistry.register(target, hook, HookType.AROUND)
     view.install()
+    # The names by which tensors of flagos come from other processes: weights in trainers' messages.
+    common.SafeUnpickler.ALLOWED_MODULE_PREFIXES.add("torch_fl.runtime.sharing.")

@@ -305,6 +305,15 @@ def _config(args: Any) -> Any:
     return args.get_model_config()
 
 
+def _memory(args: Any) -> Iterator[Problem]:
+    if args.enable_memory_saver and args.tokenizer_worker_num > 1:
+        yield Problem(
+            "--enable-memory-saver",
+            "it keeps what is released in the one process of the tokenizer",
+            "write --tokenizer-worker-num 1",
+        )
+
+
 def _variables(args: Any) -> Iterator[Problem]:
     if os.environ.get("SGLANG_ENABLE_WAR_BARRIER", "1").lower() in ("0", "false"):
         yield Problem(
@@ -326,5 +335,6 @@ RULES: tuple[Callable[[Any], Iterator[Problem]], ...] = (
     _loading,
     _graphs,
     _model,
+    _memory,
     _variables,
 )
