@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Iterator
-from contextlib import redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
 from typing import TYPE_CHECKING, Any
 
@@ -120,9 +120,12 @@ def _judge(arguments: list[str]) -> tuple[list[dict[str, str]], Any]:
         from sglang_flagos import rules
 
         with rules.collected() as ours:
+            said = StringIO()
             try:
-                with redirect_stdout(StringIO()):
+                with redirect_stdout(StringIO()), redirect_stderr(said):
                     args = prepare_server_args(arguments)
+            except SystemExit:  # of the parser, which has said why
+                theirs = said.getvalue().strip().splitlines()[-1]
             except Exception as error:
                 theirs = commands.message(error)
     finally:

@@ -13,11 +13,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sglang_flagos import memory, operators
+from sglang_flagos import memory, operators, requests
 from sglang_flagos.engine import triton_missing
 
 _flagos: Any = torch.flagos  # type: ignore[attr-defined]
 _UPDATER = "sglang.srt.managers.scheduler_components.weight_updater.SchedulerWeightUpdaterManager"
+_WORKER = "sglang.srt.managers.tp_worker.BaseTpWorker"
+_ABOUT_WEIGHTS = (
+    "destroy_weights_update_group",
+    "init_weights_update_group",
+    "update_weights_from_disk",
+    "update_weights_from_distributed",
+    "update_weights_from_tensor",
+)
+_TOKENIZER = "sglang.srt.managers.tokenizer_manager.TokenizerManager"
 _CONTROL = "sglang.srt.managers.tokenizer_control_mixin.TokenizerControlMixin"
 _COMMUNICATORS = (
     "use_pynccl",
@@ -87,14 +96,27 @@ def mask_of_a_backend(original: Callable[..., None], logits: Tensor, vocab_mask:
     operators.apply_token_bitmask(logits, vocab_mask)
 
 
-def weights_from_tensors(
+def answered(
     original: Callable[..., tuple[bool, str]], self: Any, recv_req: Any
 ) -> tuple[bool, str]:
-    """SGLang reads the tensors outside of what answers a failure: a broken message would end the server."""
+    """SGLang reads requests about weights outside of what answers a failure, which would end the server."""
     try:
         return original(self, recv_req)
     except Exception as error:
-        return False, f"the weights could not be read: {type(error).__name__}: {error}"
+        return False, f"it cannot be done ({type(error).__name__}: {error})"
+
+
+def updated(original: Callable[..., Any], self: Any, recv_req: Any) -> Any:
+    """SGLang asserts that the cache could be flushed, which it cannot be while requests wait in the middle."""
+    from sglang.srt.managers import io_struct
+
+    try:
+        return original(self, recv_req)
+    except AssertionError as error:
+        output = type(recv_req).__name__.replace("ReqInput", "ReqOutput")
+        return getattr(io_struct, output)(
+            success=False, message=f"the weights are new, and the cache is not: {error}"
+        )
 
 
 def internal_state(original: Callable[..., Any], self: Any, recv_req: Any) -> Any:
@@ -113,12 +135,15 @@ HOOKS: dict[str, Callable[..., Any]] = {
     "sglang.srt.constrained.xgrammar_backend.XGrammarGrammar.apply_vocab_mask": mask_of_a_grammar,
     "sglang.srt.distributed.parallel_state.GroupCoordinator.__init__": group,
     "sglang.srt.managers.scheduler.Scheduler.get_internal_state": internal_state,
-    "sglang.srt.managers.tp_worker.TpModelWorker.update_weights_from_tensor": weights_from_tensors,
+    **dict.fromkeys((f"{_UPDATER}.{name}" for name in _ABOUT_WEIGHTS[2:]), updated),
+    **dict.fromkeys((f"{_WORKER}.{name}" for name in _ABOUT_WEIGHTS), answered),
     f"{_UPDATER}.release_memory_occupation": memory.release,
     f"{_UPDATER}.resume_memory_occupation": memory.resume,
     f"{_CONTROL}.release_memory_occupation": memory.ask_to_release,
     f"{_CONTROL}.resume_memory_occupation": memory.ask_to_resume,
-    "sglang.srt.managers.tokenizer_manager.TokenizerManager.generate_request": memory.generate,
+    f"{_TOKENIZER}._create_tokenized_object": requests.tokenized,
+    f"{_TOKENIZER}._dispatch_to_scheduler": requests.dispatched,
+    f"{_TOKENIZER}.generate_request": requests.generate,
     "sglang.srt.managers.utils._async_d2h": async_d2h,
     "sglang.srt.mem_cache.allocation.get_last_loc": get_last_loc,
     "sglang.srt.utils.common.get_device_count": get_device_count,

@@ -10,7 +10,7 @@ scheduler would end the server.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -52,16 +52,12 @@ async def ask_to_resume(
     released -= tags
 
 
-async def generate(
-    original: Callable[..., Any], self: Any, obj: Any, request: Any = None
-) -> AsyncIterator[Any]:
+def require(manager: Any) -> None:
     """Raises ValueError while memory is released."""
-    if _released(self):
+    if _released(manager):
         raise ValueError(
-            f"memory is released ({', '.join(sorted(_released(self)))}): resume it before requests"
+            f"memory is released ({', '.join(sorted(_released(manager)))}): resume it before requests"
         )
-    async for part in original(self, obj, request):
-        yield part
 
 
 def _released(manager: Any) -> set[str]:

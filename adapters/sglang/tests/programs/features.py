@@ -44,7 +44,7 @@ def run(made: Any) -> dict[str, Any]:
     ]
     # Tokens of a batch in which some have penalties.
     mixed = made.generate(
-        input_ids=prompts[1:3],
+        input_ids=[prompts[2], prompts[1]],
         sampling_params=[{**serving.GREEDY, **PENALTIES}, serving.GREEDY],
     )
     found["penalized"] = [o["output_ids"] for o in mixed]

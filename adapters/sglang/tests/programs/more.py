@@ -1,0 +1,98 @@
+"""The tiny models of vLLM's tests, and those that SGLang's have beside them, with transformers' tokens."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import tiny
+import torch
+
+
+def llama() -> Any:
+    """Llama with grouped heads."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    return LlamaForCausalLM(LlamaConfig(**tiny._SIZES)).float().eval()
+
+
+def other() -> Any:
+    """The dense model with other weights."""
+    model = tiny.dense()
+    torch.manual_seed(9)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() > 1:
+                parameter.normal_(0, 0.15)
+    return model
+
+
+def latent() -> Any:
+    """DeepSeek's multi-head latent attention."""
+    from transformers import DeepseekV3Config, DeepseekV3ForCausalLM
+
+    torch.manual_seed(0)
+    sizes = {k: v for k, v in tiny._SIZES.items() if k not in ("head_dim", "num_key_value_heads")}
+    config = DeepseekV3Config(
+        **sizes,
+        num_key_value_heads=4,
+        moe_intermediate_size=64,
+        n_routed_experts=8,
+        num_experts_per_tok=2,
+        n_group=2,
+        topk_group=1,
+        kv_lora_rank=32,
+        q_lora_rank=32,
+        qk_nope_head_dim=16,
+        qk_rope_head_dim=16,
+        v_head_dim=32,
+    )
+    return DeepseekV3ForCausalLM(config)
+
+
+def scored(model: Any, prompt: list[int], new: list[int]) -> list[float]:
+    """The logarithm of the probability of each token but the first."""
+    whole = torch.tensor([prompt + new])
+    with torch.no_grad():
+        rows = torch.log_softmax(model(whole).logits[0, :-1], dim=-1)
+    return [float(row[token]) for row, token in zip(rows, whole[0, 1:], strict=True)]
+
+
+def penalized(
+    model: Any, prompt: list[int], new: int, penalties: dict[str, float], late: bool
+) -> list[int]:
+    """Greedy tokens with penalties. SGLang's overlapped scheduler counts one step late, the prompt's last one first."""
+    tokens: list[int] = []
+    for _ in range(new):
+        counted = [prompt[-1], *tokens[:-1]] if late and tokens else tokens
+        with torch.no_grad():
+            logits = model(torch.tensor([prompt + tokens])).logits[0, -1]
+        seen = torch.zeros_like(logits)
+        for token in counted:
+            seen[token] += 1
+        logits = logits - penalties["frequency_penalty"] * seen
+        logits = logits - penalties["presence_penalty"] * (seen > 0)
+        factor = penalties["repetition_penalty"]
+        scaled = torch.where(logits < 0, logits * factor, logits / factor)
+        tokens.append(int(torch.where(seen > 0, scaled, logits).argmax()))
+    return tokens
+
+
+def write(folder: Path) -> None:
+    """Writes every model, and ``expected.json``."""
+    tiny.write(folder)
+    expected = json.loads((folder / "expected.json").read_text())
+    for name, model in {"llama": llama(), "other": other()}.items():
+        model.save_pretrained(folder / name)
+        tiny.tokenizer().save_pretrained(folder / name)
+        expected[name] = tiny.greedy(model, tiny.prompts())
+    latent().save_pretrained(folder / "latent")
+    tiny.tokenizer().save_pretrained(folder / "latent")
+    dense = tiny.dense()
+    expected["scores"] = [
+        scored(dense, prompt, new[:8])
+        for prompt, new in zip(tiny.prompts(), expected["dense"], strict=True)
+    ]
+    (folder / "expected.json").write_text(json.dumps(expected))
