@@ -88,9 +88,9 @@ def without_saver(original: Callable[..., Any], enable: bool) -> Any:
 
 def release(original: Callable[..., Any], self: Any, recv_req: Any) -> Any:
     """After SGLang has emptied the cache and put the static state aside, the storages give their memory up."""
-    from sglang.srt.managers.io_struct import ReleaseMemoryOccupationReqOutput
-
     if not self.is_fully_idle():
+        from sglang.srt.managers.io_struct import ReleaseMemoryOccupationReqOutput
+
         logger.error("memory is not released: requests are running")
         return ReleaseMemoryOccupationReqOutput()
     done = original(self, recv_req)

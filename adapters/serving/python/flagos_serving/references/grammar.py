@@ -12,7 +12,8 @@ from torch import Tensor
 
 def apply_token_bitmask(logits: Tensor, mask: Tensor) -> None:
     """In place. Logits beyond the last word stay."""
+    mask = mask.to(logits.device)
     places = torch.arange(32, device=mask.device, dtype=torch.int32)
-    allowed = ((mask.to(logits.device)[..., None] >> places) & 1).flatten(-2).bool()
+    allowed = ((mask[..., None] >> places) & 1).flatten(-2).bool()
     known = min(allowed.shape[-1], logits.shape[-1])
     logits[..., :known].masked_fill_(~allowed[..., :known], float("-inf"))

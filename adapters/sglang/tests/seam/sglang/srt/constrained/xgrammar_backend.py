@@ -1,0 +1,3 @@
+class XGrammarGrammar:
+    def apply_vocab_mask(self, logits, vocab_mask):
+        raise RuntimeError("Unsupported device")

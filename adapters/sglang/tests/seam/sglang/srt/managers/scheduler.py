@@ -1,0 +1,6 @@
+import torch
+
+
+class Scheduler:
+    def get_internal_state(self, recv_req):
+        return torch.device("cpu")

@@ -1,0 +1,16 @@
+from sglang.srt.platforms.device_mixin import PlatformEnum
+
+
+class SRTPlatform:
+    _enum = PlatformEnum.UNSPECIFIED
+    device_name = "unknown"
+    device_type = "cpu"
+
+    def is_out_of_tree(self):
+        return self._enum == PlatformEnum.OOT
+
+    def apply_server_args_defaults(self, server_args):
+        pass
+
+    def get_paged_allocator_cls(self):
+        raise NotImplementedError

@@ -1,0 +1,4 @@
+class TorchMemorySaverAdapter:
+    @staticmethod
+    def create(enable: bool):
+        return enable

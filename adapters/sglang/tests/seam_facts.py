@@ -1,0 +1,106 @@
+"""Facts about SGLang that the adapter relies on, and that `seam/` has too, read from SGLang's sources."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from pathlib import Path
+
+from sglang_flagos import hooks, releases
+
+# Modules of `sglang.srt` beside `models` and `layers` in which a global keeps the answer of `is_cuda()`, of which the
+# adapter knows what each decides. A new one is to be read.
+_KNOWN = Path(__file__).with_name("is_cuda_modules.txt")
+
+
+def facts(root: Path, *, double: bool = False) -> list[str]:
+    """What is not as the adapter takes it for, in a folder with the package ``sglang``."""
+    found = [*hook_facts(root), *order_facts(root), *view_facts(root)]
+    return found if double else [*found, *is_cuda_facts(root)]
+
+
+def hook_facts(root: Path) -> list[str]:
+    """Targets of hooks, and the parameters of those that name them."""
+    wrong = []
+    for target, hook in hooks.HOOKS.items():
+        function = _function(root, target)
+        if function is None:
+            wrong.append(f"{target} is not there")
+            continue
+        theirs = [a.arg for a in (*function.args.posonlyargs, *function.args.args)]
+        parameters = list(inspect.signature(hook).parameters.values())[1:]
+        ours = [
+            p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.POSITIONAL_ONLY)
+        ]
+        takes_any = any(p.kind == p.VAR_POSITIONAL for p in parameters)
+        if (theirs[: len(ours)] if takes_any else theirs) != ours:
+            wrong.append(f"{target} has the parameters {theirs}, and the hook {ours}")
+    return wrong
+
+
+def order_facts(root: Path) -> list[str]:
+    """``sglang.srt.utils.common`` asks for the platform between its imports and its first function."""
+    tree = ast.parse((root / "sglang/srt/utils/common.py").read_text())
+    place: dict[str, int] = {}
+    for number, node in enumerate(tree.body):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            for alias in node.names:
+                place.setdefault(alias.asname or alias.name, number)
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            place.setdefault(node.name, number)
+        elif isinstance(node, ast.Assign):
+            for name in node.targets:
+                place.setdefault(ast.unparse(name), number)
+    order = ["torch", "Library", "current_platform", "is_cuda", "sglang_lib"]
+    missing = [name for name in (*order, "SafeUnpickler") if name not in place]
+    if missing:
+        return [f"sglang.srt.utils.common has no {', '.join(missing)}"]
+    if sorted(order, key=place.__getitem__) != order:
+        return [f"sglang.srt.utils.common does not have {', '.join(order)} in this order"]
+    return []
+
+
+def view_facts(root: Path) -> list[str]:
+    """Modules that get a view of torch import it by this name."""
+    return [
+        f"sglang.srt.{name} has no `import torch`"
+        for release in releases.RELEASES
+        for name in release.views
+        if "\nimport torch\n" not in "\n" + _file(root, f"sglang.srt.{name}").read_text()
+    ]
+
+
+def is_cuda_facts(root: Path) -> list[str]:
+    """Modules that keep the answer of `is_cuda()`: the adapter's list has them all, and no others."""
+    folder = root / "sglang/srt"
+    found = {
+        str(path.relative_to(folder))
+        for path in folder.rglob("*.py")
+        if "_is_cuda = is_cuda()" in path.read_text()
+        and path.relative_to(folder).parts[0] not in ("models", "layers", "hardware_backend")
+    }
+    known = set(_KNOWN.read_text().split())
+    return [f"{one} keeps is_cuda(), and is not known" for one in sorted(found - known)] + [
+        f"{one} keeps no is_cuda() any more" for one in sorted(known - found)
+    ]
+
+
+def _file(root: Path, module: str) -> Path:
+    path = root.joinpath(*module.split("."))
+    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+
+
+def _function(root: Path, target: str) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
+    """The definition of a function or a method, by its path."""
+    module, _, name = target.rpartition(".")
+    holder = ""
+    if not _file(root, module).exists():
+        module, _, holder = module.rpartition(".")
+    if not _file(root, module).exists():
+        return None
+    body: list[ast.stmt] = ast.parse(_file(root, module).read_text()).body
+    if holder:
+        classes = (n for n in body if isinstance(n, ast.ClassDef) and n.name == holder)
+        body = next((c.body for c in classes), [])
+    functions = (n for n in body if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef))
+    return next((f for f in functions if f.name == name), None)

@@ -1,0 +1,260 @@
+"""SGLang's operators in the plan, and what stands between requests and the scheduler."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import AsyncIterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+import flagos
+from sglang_flagos import memory, operators, plugin_fl, requests
+from sglang_flagos.engine import triton_missing
+
+pytestmark = pytest.mark.host
+
+
+@pytest.fixture(autouse=True)
+def _seeded() -> None:
+    torch.manual_seed(0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_norms_round_once(dtype: torch.dtype) -> None:
+    x, residual = (torch.randn(5, 64).to(dtype) for _ in range(2))
+    weight = (torch.rand(64) + 0.5).to(dtype)
+
+    def normed(wide: torch.Tensor) -> torch.Tensor:
+        made = wide / (wide.square().mean(-1, keepdim=True) + 1e-6).sqrt()
+        return made * weight.double()
+
+    out = torch.full_like(x, torch.nan).to("flagos")
+    operators.rms_norm(out, x.to("flagos"), weight.to("flagos"), 1e-6)
+    exact = normed(x.double())
+    torch.testing.assert_close(out.cpu(), exact.to(dtype), atol=1e-6, rtol=0)
+    given, sums = x.to("flagos", copy=True), residual.to("flagos", copy=True)
+    operators.fused_add_rms_norm(given, sums, weight.to("flagos"), 1e-6)
+    torch.testing.assert_close(sums.cpu(), x + residual, atol=0, rtol=0)
+    exact = normed(x.double() + residual.double())
+    torch.testing.assert_close(given.cpu(), exact.to(dtype), atol=1e-6, rtol=0)
+
+
+def test_a_mask_of_a_grammar() -> None:
+    logits = torch.randn(2, 70)
+    allowed = torch.rand(2, 96) < 0.5
+    allowed[:, 31] = True  # the sign of a word
+    words = [
+        [sum(2**bit for bit in range(32) if row[32 * w + bit]) for w in range(3)] for row in allowed
+    ]
+    mask = torch.tensor([[w - 2**32 if w >= 2**31 else w for w in row] for row in words])
+    found = logits.to("flagos")
+    operators.apply_token_bitmask(found, mask.int())
+    assert torch.equal(found.cpu(), logits.masked_fill(~allowed[:, :70], float("-inf")))
+    narrow = torch.zeros(2, 1, dtype=torch.int32, device="flagos")
+    operators.apply_token_bitmask(found := logits.to("flagos"), narrow)
+    assert found.cpu()[:, :32].isinf().all() and torch.equal(found.cpu()[:, 32:], logits[:, 32:])
+
+
+def test_attention_over_places_of_tokens() -> None:
+    """The pool of SGLang: each token of a request has a place of its own."""
+    pool = torch.randn(50, 2, 8, device="flagos"), torch.randn(50, 2, 4, device="flagos")
+    table = torch.randperm(50)[:24].view(2, 12).int().to("flagos")
+    counts, lengths = (3, 1), (12, 7)
+    q = torch.randn(4, 4, 8, device="flagos")
+    out = torch.full((4, 4, 4), torch.nan, device="flagos")
+    operators.paged_attention(
+        q=q,
+        k=pool[0][:, None],
+        v=pool[1][:, None],
+        out=out,
+        cu_seqlens_q=torch.tensor([0, 3, 4], dtype=torch.int32, device="flagos"),
+        max_seqlen_q=3,
+        seqused_k=torch.tensor(lengths, dtype=torch.int32, device="flagos"),
+        max_seqlen_k=12,
+        softmax_scale=0.3,
+        causal=True,
+        window_size=(-1, -1),
+        block_table=table,
+        softcap=0.0,
+        q_descale=None,
+        k_descale=None,
+        v_descale=None,
+    )
+    row = 0
+    for request, (count, length) in enumerate(zip(counts, lengths, strict=True)):
+        for query in range(count):
+            seen = table[request, : length - count + query + 1].long().cpu()
+            for head in range(4):
+                keys, values = (x.cpu().double()[seen, head // 2] for x in pool)
+                weights = torch.softmax(keys @ q[row, head].cpu().double() * 0.3, dim=0)
+                torch.testing.assert_close(
+                    out[row, head].cpu().double(), weights @ values, atol=1e-5, rtol=1e-5
+                )
+            row += 1
+
+
+def test_the_plan_says_who_serves() -> None:
+    report = str(flagos.explain("sglang::fused_experts"))
+    assert "* reference.fused_experts" in report and "flaggems.fused_experts" in report
+    assert triton_missing() is not None
+
+
+# ------------------------------------------------------------------------------------------- requests
+
+
+def tokenized(**fields: Any) -> Any:
+    params = {"stop_token_ids": None, "logit_bias": None, "n": 1, "top_k": 1}
+    return SimpleNamespace(
+        **{
+            "input_ids": [1, 2],
+            "return_logprob": False,
+            "token_ids_logprob": None,
+            "top_logprobs_num": 0,
+            "logprob_start_len": -1,
+            **{name: value for name, value in fields.items() if name not in params},
+            "sampling_params": SimpleNamespace(**params | {k: v for k, v in fields.items() if k in params}),
+        }
+    )  # fmt: skip
+
+
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "nothing": ({"input_ids": []}, "input_ids: there is no token"),
+    "no token": (
+        {"input_ids": [3, 99]},
+        "input_ids: 99 is no token of this model, which has 0 to 9",
+    ),
+    "a stop that is none": ({"stop_token_ids": {-1}}, "stop_token_ids: -1 is no token"),
+    "a bias that is none": ({"logit_bias": {"3": math.nan}}, "logit_bias: the one of token 3"),
+    "no answers": ({"n": 0}, "n: 0 is none of 1 and more"),
+    "too many choices": ({"top_k": 2**31}, "top_k: 2147483648 is more than"),
+    "logprobs": ({"top_logprobs_num": 11}, "top_logprobs_num: 11 is not from 0 to 10"),
+    "of others": ({"token_ids_logprob": [10]}, "token_ids_logprob: 10 is no token"),
+    "before the first": ({"logprob_start_len": -2}, "logprob_start_len: -2 is none of -1"),
+}
+
+
+@pytest.mark.parametrize(("fields", "words"), WRONG.values(), ids=WRONG)
+def test_a_request_that_would_end_the_server(fields: dict[str, Any], words: str) -> None:
+    manager = SimpleNamespace(model_config=SimpleNamespace(vocab_size=10))
+    with pytest.raises(ValueError, match="^" + words):
+        requests.tokenized(lambda *args: tokenized(**fields), manager, None)
+    assert requests.tokenized(lambda *args: 5 and tokenized(), manager, None).input_ids == [1, 2]
+
+
+def manager(**fields: Any) -> Any:
+    args = SimpleNamespace(enable_memory_saver=True)
+    return SimpleNamespace(server_args=args, rid_to_state={}, **fields)
+
+
+async def answers(original: Any, self: Any, obj: Any = None) -> list[Any]:
+    return [part async for part in requests.generate(original, self, obj)]
+
+
+def test_an_error_before_the_first_part_is_the_requests() -> None:
+    async def fails(self: Any, obj: Any, request: Any) -> AsyncIterator[int]:
+        if obj == "late":
+            yield 1
+        raise TypeError("'<' not supported")
+
+    with pytest.raises(ValueError, match=r"cannot be read .TypeError: '<' not supported"):
+        asyncio.run(answers(fails, manager()))
+    with pytest.raises(TypeError):
+        asyncio.run(answers(fails, manager(), "late"))
+
+
+# --------------------------------------------------------------------------------------------- memory
+
+
+def test_memory_is_released_and_resumed() -> None:
+    asked: list[Any] = []
+
+    async def original(self: Any, obj: Any, request: Any) -> None:
+        asked.append(obj.tags)
+
+    async def parts(self: Any, obj: Any, request: Any) -> AsyncIterator[int]:
+        yield 1
+
+    def ask(what: Any, self: Any, *tags: str) -> None:
+        asyncio.run(what(original, self, SimpleNamespace(tags=list(tags))))
+
+    one = manager()
+    with pytest.raises(ValueError, match="weights is not released"):
+        ask(memory.ask_to_resume, one, "weights")
+    ask(memory.ask_to_release, one, "weights", "kv_cache")
+    with pytest.raises(ValueError, match="kv_cache, weights is released already"):
+        ask(memory.ask_to_release, one)
+    with pytest.raises(ValueError, match=r"memory is released .kv_cache, weights.: resume it"):
+        asyncio.run(answers(parts, one))
+    with pytest.raises(ValueError, match="nothing: tags are kv_cache, weights, cuda_graph"):
+        ask(memory.ask_to_release, one, "nothing")
+    ask(memory.ask_to_resume, one, "weights", "kv_cache")
+    assert asyncio.run(answers(parts, one)) == [1]
+    one.rid_to_state["r"] = object()
+    with pytest.raises(ValueError, match="1 requests are running"):
+        ask(memory.ask_to_release, one)
+    assert asked == [["weights", "kv_cache"]] * 2
+    one.server_args.enable_memory_saver = False
+    with pytest.raises(ValueError, match="started without --enable-memory-saver"):
+        ask(memory.ask_to_resume, one)
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_storages_give_their_memory_up(kept: bool) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)).to("flagos")
+    model[1].weight = model[0].weight  # tied
+    model.register_buffer("view_of_it", model[0].weight.data[:2])
+    before = [p.detach().cpu().clone() for p in model.parameters()]
+    pool = SimpleNamespace(k_buffer=[torch.ones(8, device="flagos")], v_buffer=[])
+    runner = SimpleNamespace(
+        model=model,
+        token_to_kv_pool=pool,
+        server_args=SimpleNamespace(enable_weights_cpu_backup=kept),
+    )
+    worker = SimpleNamespace(
+        tp_worker=SimpleNamespace(model_runner=runner), is_fully_idle=lambda: True
+    )
+    done = SimpleNamespace(tags=None)
+    assert memory.release(lambda self, recv_req: 7, worker, done) == 7
+    tensors = [*model.parameters(), *model.buffers(), *pool.k_buffer]
+    assert all(t.untyped_storage().nbytes() == 0 for t in tensors)
+    assert memory.resume(lambda self, recv_req: 8, worker, done) == 8
+    assert pool.k_buffer[0].tolist() == [0.0] * 8
+    for parameter, was in zip(model.parameters(), before, strict=True):
+        assert torch.equal(parameter.cpu(), was if kept else torch.zeros_like(was))
+    assert model.view_of_it.data_ptr() == model[0].weight.data_ptr()
+
+
+# ----------------------------------------------------------------------------------- sglang-plugin-FL
+
+KNOWN = ["sglang::rms_norm", "sglang::silu_and_mul"]
+
+
+def test_routes_by_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert dict(plugin_fl.routes(KNOWN)) == {}
+    monkeypatch.setenv("SGLANG_FL_PREFER", "Vendor")
+    monkeypatch.setenv("SGLANG_FL_PER_OP", "rms_norm=reference|flagos;;")
+    assert dict(plugin_fl.routes(KNOWN)) == {
+        "sglang::rms_norm": ["reference", "flagos"],
+        "sglang::silu_and_mul": ["vendor", "flagos", "reference"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("SGLANG_FL_PREFER", "gems", "'gems' is none of flagos, vendor, reference"),
+        ("SGLANG_FL_PER_OP", "rms_norm", "'rms_norm' is not `operator=backend"),
+        ("SGLANG_FL_PER_OP", "rms_norm=cuda", "'cuda' is none of"),
+        ("SGLANG_FL_STRICT", "yes", "SGLANG_FL_STRICT=yes: write 0 or 1"),
+    ],
+)
+def test_a_variable_that_means_nothing(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str, words: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(ValueError, match=words):
+        plugin_fl.apply()

@@ -1,0 +1,241 @@
+"""How the platform gets into SGLang, and what happens to everybody else in it."""
+
+from __future__ import annotations
+
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import pytest
+
+from adapters.sglang.tests import seam_facts
+from adapters.sglang.tests.conftest import SEAM, Run, distribution
+from sglang_flagos import activation
+
+WHICH = """
+import sglang.srt.utils.common
+from sglang.srt.platforms import current_platform
+print(type(current_platform).__name__)
+"""
+
+
+@pytest.mark.parametrize(
+    ("group", "value"),
+    [
+        ("sglang.srt.platforms", "sglang_flagos:platform"),
+        ("sglang.srt.plugins", "sglang_flagos:general"),
+    ],
+)
+def test_the_distribution_has_its_entry_points(group: str, value: str) -> None:
+    assert [e.value for e in entry_points(group=group) if e.name == "flagos"] == [value]
+
+
+def test_the_double_has_the_facts() -> None:
+    assert seam_facts.facts(SEAM, double=True) == []
+
+
+def test_importing_the_package_imports_neither(run_python: Run) -> None:
+    run_python("import sys, sglang_flagos; assert not {'torch', 'sglang'} & sys.modules.keys()")
+
+
+CHOICES: dict[str, tuple[dict[str, str | None], str]] = {
+    "asked for": ({"SGLANG_PLATFORM": "flagos"}, "FlagosPlatform"),
+    "no other platform": ({"SGLANG_PLATFORM": None}, "FlagosPlatform"),
+    "the CPU is asked for": (
+        {"SGLANG_PLATFORM": None, "SGLANG_USE_CPU_ENGINE": "1"},
+        "SRTPlatform",
+    ),
+}
+
+
+@pytest.mark.parametrize(("variables", "chosen"), CHOICES.values(), ids=CHOICES)
+def test_the_platform_that_serves(
+    run_python: Run, variables: dict[str, str | None], chosen: str
+) -> None:
+    assert run_python(WHICH, **variables).stdout.splitlines()[-1] == chosen
+
+
+def test_nothing_is_done_where_cuda_is_there(run_python: Run) -> None:
+    script = """
+import sys, torch
+torch.cuda.is_available = lambda: True
+torch.version.cuda = "12.8"
+import sglang.srt.utils.common as common
+from sglang.srt.plugins import load_plugins
+load_plugins()
+from sglang.srt.platforms import current_platform
+assert type(current_platform).__name__ == "CudaSRTPlatform"
+assert common.torch is torch and common.is_cuda() and common.Library is torch.library.Library
+ours = {n for n in sys.modules if n.startswith("sglang_flagos")}
+assert ours == {"sglang_flagos", *(f"sglang_flagos.{n}" for n in ("_version", "activation", "releases"))}, ours
+"""
+    run_python(script, SGLANG_PLATFORM=None, SEAM_CUDA="1")
+
+
+def test_cuda_is_hidden_from_those_who_ask_torch_and_from_nobody_else(run_python: Run) -> None:
+    script = """
+import torch
+torch.cuda.is_available = lambda: True
+torch.version.cuda = "12.8"
+torch.cuda.device_count = lambda: 8
+import sglang.srt.utils.common as common
+assert not common.is_cuda() and common.torch.cuda.device_count() == 0
+assert common.torch.Tensor is torch.Tensor
+assert torch.cuda.is_available() and torch.cuda.device_count() == 8
+from sglang.srt.plugins import load_plugins
+load_plugins()
+from sglang.srt.managers import scheduler
+assert scheduler.torch.cuda.is_available() and scheduler.torch.cuda.Stream is torch.flagos.Stream
+assert common.get_device_count() == torch.flagos.device_count() == 2
+"""
+    run_python(script)
+
+
+def test_operators_of_sglang_are_for_the_device(run_python: Run) -> None:
+    script = """
+import torch
+import sglang.srt.utils.common as common
+common.sglang_lib.define("twice(Tensor x) -> Tensor")
+common.sglang_lib.impl("twice", lambda x: x * 2, "CUDA")
+assert torch.ops.sglang.twice(torch.ones(2, device="flagos")).tolist() == [2.0, 2.0]
+"""
+    run_python(script)
+
+
+def test_whole(run_python: Run) -> None:
+    script = """
+import sglang.srt.utils.common
+from sglang.srt.plugins import load_plugins
+load_plugins()
+from sglang_flagos import completeness, hooks
+completeness.require()
+import torch
+from sglang.srt.distributed.parallel_state import GroupCoordinator
+group = GroupCoordinator([[0]], 1, "flagos", True, True, use_custom_allreduce=True,
+    use_torch_symm_mem_all_reduce=True, use_hpu_communicator=False, use_xpu_communicator=False,
+    use_npu_communicator=False)
+assert group.device == torch.device("flagos", 1) and group.communicators == (False,) * 4
+from sglang.srt.managers.utils import _async_d2h
+x = torch.arange(5, device="flagos")
+y = _async_d2h(x); torch.accelerator.synchronize()
+assert y.is_pinned() and y.tolist() == [0, 1, 2, 3, 4]
+from sglang.srt.utils.torch_memory_saver_adapter import TorchMemorySaverAdapter
+assert TorchMemorySaverAdapter.create(True) is False
+from sglang.srt.utils import common
+assert not common.support_triton("flagos")
+from sglang.srt.mem_cache.allocation import get_last_loc
+rows = torch.arange(12, device="flagos").view(3, 4)
+two, lengths = torch.tensor([[2, 0], [3, 0]], device="flagos")
+assert get_last_loc(rows, two, lengths).tolist() == [10, -1]
+"""
+    run_python(script, FLAGOS_VENDOR="host")
+
+
+HALVES = {
+    "not loaded": ("", "its plugin was not loaded"),
+    "failed": (
+        "import sglang_flagos.view as view\n"
+        "def fails(): raise OSError('no such view')\n"
+        "view.install = fails\n"
+        "from sglang.srt.plugins import load_plugins; load_plugins()\n",
+        "its plugin failed (OSError: no such view)",
+    ),
+    "a hook that does not apply": (
+        "import sglang.srt.mem_cache.allocation as theirs; del theirs.get_last_loc\n"
+        "from sglang.srt.plugins import load_plugins; load_plugins()\n",
+        "no hook was applied to sglang.srt.mem_cache.allocation.get_last_loc",
+    ),
+}
+
+
+@pytest.mark.parametrize(("script", "words"), HALVES.values(), ids=HALVES)
+@pytest.mark.parametrize("ask", ["apply_server_args_defaults(None)", "get_paged_allocator_cls()"])
+def test_a_half_adapter_ends_the_start(run_python: Run, script: str, words: str, ask: str) -> None:
+    """In the process that parses arguments, and in the scheduler's, which does not."""
+    last = f"from sglang.srt.platforms import current_platform\ncurrent_platform.{ask}\n"
+    run = run_python("import sglang.srt.utils.common\n" + script + last, fails=True)
+    assert f"flagos cannot serve SGLang: {words}" in run.stderr
+
+
+def test_a_platform_that_is_asked_for_too_early_or_too_late(run_python: Run) -> None:
+    run = run_python("from sglang.srt.platforms import current_platform", fails=True)
+    assert "Import sglang.srt.utils before sglang.srt.platforms.current_platform" in run.stderr
+
+
+REFUSALS: dict[str, tuple[tuple[str, str] | None, dict[str, str], str]] = {
+    "SGLang too new": (
+        ("sglang", "0.5.23"),
+        {},
+        "SGLang 0.5.23 is installed, and this sglang-flagos knows SGLang 0.5.17 on torch 2.11",
+    ),
+    "another torch": (("torch", "2.14.1"), {}, "SGLang 0.5.17 needs torch 2.11, and torch 2.14.1"),
+    "a filter": (None, {"SGLANG_PLUGINS": "a, b"}, "SGLANG_PLUGINS=a, b leaves its plugin"),
+    "the CPU's engine": (None, {"SGLANG_USE_CPU_ENGINE": "1"}, "SGLANG_USE_CPU_ENGINE=1 makes"),
+    "no device": (
+        None,
+        {"FLAGOS_VENDOR": "nothere"},
+        "this process has no flagos device: FLAGOS_VENDOR: there is no vendor `nothere`",
+    ),
+    "a variable of sglang-plugin-FL": (
+        None,
+        {"SGLANG_FL_PREFER": "fastest"},
+        "SGLANG_FL_PREFER: 'fastest' is none of flagos, vendor, reference",
+    ),
+}
+
+
+@pytest.mark.parametrize(("installed", "variables", "words"), REFUSALS.values(), ids=REFUSALS)
+def test_a_failure_is_loud(
+    run_python: Run,
+    tmp_path: Path,
+    installed: tuple[str, str] | None,
+    variables: dict[str, str],
+    words: str,
+) -> None:
+    path = distribution(tmp_path, *installed) if installed else None
+    run = run_python(WHICH, path=path, fails=True, **variables)
+    assert words in run.stderr and "SRTPlatform" not in run.stdout
+
+
+def test_variables_of_the_plugin_of_flagos(run_python: Run) -> None:
+    script = """
+import logging, os
+logging.basicConfig()
+import sglang.srt.utils.common, flagos
+assert flagos.explain("sglang::rms_norm").data["winner"] == "reference.rms_norm"
+for op in ("silu_and_mul", "rms_norm"):
+    print(flagos.explain(f"sglang::{op}").data["selectors"])
+"""
+    run = run_python(
+        script,
+        SGLANG_FL_PREFER="reference",
+        SGLANG_FL_PER_OP="rms_norm=vendor|reference; topk=flagos",
+        SGLANG_FL_DISPATCH_LOG="x",
+        SGLANG_FL_NEW="1",
+    )
+    assert run.stdout.splitlines()[-2:] == [
+        "['reference', 'flagos', 'vendor']",
+        "['vendor', 'reference']",
+    ]
+    assert "SGLANG_FL_DISPATCH_LOG has no effect on flagos: set FLAGOS_LOG=dispatch" in run.stderr
+    assert "SGLANG_FL_NEW has no effect on flagos" in run.stderr
+    assert "flagos has no operator topk for SGLang, only" in run.stderr
+    assert "SGLANG_FL_PREFER has no effect" not in run.stderr
+
+
+PAIRS = {
+    ("0.5.17", "2.11.0"): None,
+    ("0.5.17", "2.14.1"): "pip install torch==2.11.0",
+    ("0.5.18", "2.11.0"): "pip install --no-deps sglang==0.5.17",
+    ("0.5.23", "2.14.1"): "pip install --no-deps sglang==0.5.17",
+}
+
+
+@pytest.mark.parametrize(("pair", "words"), PAIRS.items(), ids=map("-".join, PAIRS))
+def test_the_releases_that_go_together(pair: tuple[str, str], words: str | None) -> None:
+    found = activation.wrong_versions(*pair)
+    assert found is words or (words and found and words in found)
+
+
+@pytest.mark.sglang
+def test_sglang_has_the_facts(sglang_path: str) -> None:
+    assert seam_facts.facts(Path(sglang_path)) == []
