@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,6 +14,7 @@ from flagos_serving.declaration import device_type
 from flagos_serving.refusals import Problem, Refusals
 from sglang_flagos.engine import triton_missing
 
+logger = logging.getLogger(__name__)
 REFUSALS = Refusals()
 collected = REFUSALS.collected
 
@@ -116,6 +118,11 @@ _OTHER_ATTENTION = ("GptOssForCausalLM", "MiMoV2FlashForCausalLM")
 def prepare(args: Any) -> None:
     """Refuses what flagos does not serve in `ServerArgs`, and chooses the rest. Raises ValueError."""
     REFUSALS.report(problems(args))
+    if device_type() != "cpu" or _core.vendor() != "host":
+        logger.warning(
+            "SGLang on flagos has been run on the host vendor alone, and vendor %s serves here",
+            _core.vendor(),
+        )
     args.device = "flagos"
     if args.lora_backend == "csgmv" and triton_missing() is not None:  # SGLang's default, of Triton
         args.lora_backend = "torch_native"
