@@ -98,7 +98,11 @@ def _function(root: Path, target: str) -> ast.FunctionDef | ast.AsyncFunctionDef
         module, _, holder = module.rpartition(".")
     if not _file(root, module).exists():
         return None
-    body: list[ast.stmt] = ast.parse(_file(root, module).read_text()).body
+    tree = ast.parse(_file(root, module).read_text())
+    body: list[ast.stmt] = tree.body
+    for node in ast.walk(tree):  # another name of a function
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name:
+            name = ast.unparse(node.value)
     if holder:
         classes = (n for n in body if isinstance(n, ast.ClassDef) and n.name == holder)
         body = next((c.body for c in classes), [])

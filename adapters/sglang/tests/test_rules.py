@@ -131,6 +131,7 @@ def test_a_model_is_refused_by_name(
     def made(name: str = "M", experts: int = 0, factor: float = 1.0, **fields: Any) -> Any:
         text = SimpleNamespace(num_experts=experts, routed_scaling_factor=factor)
         known = {
+            "dtype": None,
             "attention_arch": 2,
             "quantization": None,
             "mamba": None,

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sglang_flagos import memory, operators, requests
+from sglang_flagos import memory, operators, quantized, requests
 from sglang_flagos.engine import triton_missing
 
 _flagos: Any = torch.flagos  # type: ignore[attr-defined]
@@ -131,6 +131,7 @@ def internal_state(original: Callable[..., Any], self: Any, recv_req: Any) -> An
 
 
 HOOKS: dict[str, Callable[..., Any]] = {
+    **quantized.HOOKS,
     "sglang.srt.constrained.llguidance_backend.GuidanceGrammar.apply_vocab_mask": mask_of_a_backend,
     "sglang.srt.constrained.xgrammar_backend.XGrammarGrammar.apply_vocab_mask": mask_of_a_grammar,
     "sglang.srt.distributed.parallel_state.GroupCoordinator.__init__": group,

@@ -232,6 +232,8 @@ def _quantization(args: Any) -> Iterator[Problem]:
     option = f"--quantization {given}" if args.quantization else f"model of quantization {given}"
     if given != "fp8":
         yield Problem(option, "flagos has no kernels for it", "write fp8, or take other weights")
+    elif model is not None and model.dtype == torch.float32:
+        yield Problem(option, "SGLang has it for halves alone", "write --dtype bfloat16")
     elif model is not None and _has_experts(model):
         yield Problem(
             option,

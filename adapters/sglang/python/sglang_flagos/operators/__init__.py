@@ -15,15 +15,23 @@ from sglang_flagos.operators.layers import (
     rotary_embedding,
     silu_and_mul,
 )
+from sglang_flagos.operators.quantized import (
+    block_scaled_mm,
+    per_token_group_fp8_quant,
+    static_scaled_fp8_quant,
+)
 
 __all__ = [
     "apply_token_bitmask",
+    "block_scaled_mm",
     "fused_add_rms_norm",
     "fused_experts",
     "gelu_and_mul",
     "gelu_tanh_and_mul",
     "paged_attention",
+    "per_token_group_fp8_quant",
     "rms_norm",
     "rotary_embedding",
     "silu_and_mul",
+    "static_scaled_fp8_quant",
 ]
