@@ -46,7 +46,8 @@ test-rust: $(STAMPS)/venv ## unit, property and vendor tests of the Rust crates
 
 DISTRIBUTED := $(addprefix adapters/torch/tests/test_,distributed.py distributed_attention.py several_hosts.py)
 # With FlagGems interpreted, in processes of their own.
-FLAGGEMS_TESTS := adapters/torch/tests/flaggems adapters/torch-tools/tests/flaggems adapters/vllm/tests/test_flaggems.py
+FLAGGEMS_TESTS := adapters/torch/tests/flaggems adapters/torch-tools/tests/flaggems \
+  $(addsuffix /tests/test_flaggems.py,$(addprefix adapters/,vllm sglang))
 QUICK_PARTS := $(addprefix test-,python torch distributed te lightx2v vllm-seam sglang-seam whole)
 SLOW_PARTS := $(addsuffix -slow,$(addprefix test-,torch whole))
 .PHONY: $(QUICK_PARTS) $(SLOW_PARTS) test-models
@@ -67,7 +68,7 @@ test-distributed: FOLDER := $(DISTRIBUTED)
 test-te: FOLDER := adapters/te/tests $(TWO)
 test-lightx2v: FOLDER := adapters/lightx2v/tests tests/examples/test_lightx2v.py $(TWO)
 test-vllm-seam: FOLDER := adapters/vllm/tests $(TWO) $(addprefix --ignore=,$(FLAGGEMS_TESTS))
-test-sglang-seam: FOLDER := adapters/sglang/tests -n 2
+test-sglang-seam: FOLDER := adapters/sglang/tests -n 2 $(addprefix --ignore=,$(FLAGGEMS_TESTS))
 test-models: FOLDER := tests/models $(TWO)
 test-whole test-whole-slow: FOLDER := tests $(TWO) --ignore=tests/site
 test-whole-slow: FOLDER += --ignore=tests/examples

@@ -117,7 +117,7 @@ def test_greedy_tokens(
 
 def test_adapters(report: Report, models: Path, expected: dict[str, Any]) -> None:
     found = report(
-        "adapters.py", models / "dense", models / "adapter1", models / "adapter2", {}, **STRICT
+        "low_rank.py", models / "dense", models / "adapter1", models / "adapter2", {}, **STRICT
     )
     assert found["alone"] == expected["adapter1"] and found["none"] == expected["dense"]
     for number, mixed in enumerate(found["mixed"]):

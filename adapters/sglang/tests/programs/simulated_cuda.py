@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
+from types import SimpleNamespace
 
 import serving
 
@@ -23,6 +24,9 @@ if __name__ == "__main__":
 
     torch.cuda.is_available = lambda: True
     torch.cuda.device_count = lambda: 8
+    torch.cuda.current_device = lambda: 0
+    properties = SimpleNamespace(major=9, minor=0, multi_processor_count=132, name="simulated")
+    torch.cuda.get_device_properties = lambda device=None: properties  # type: ignore[assignment,misc,return-value]
     torch.cuda.get_device_capability = lambda device=None: (9, 0)  # type: ignore[assignment]
     import torchvision  # noqa: F401  which compares its CUDA with torch's
 

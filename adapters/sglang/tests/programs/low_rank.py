@@ -1,4 +1,4 @@
-"""Requests with and without adapters in one batch: ``adapters.py FOLDER ONE TWO OPTIONS``."""
+"""Requests with and without adapters in one batch: ``low_rank.py FOLDER ONE TWO OPTIONS``."""
 
 from __future__ import annotations
 
