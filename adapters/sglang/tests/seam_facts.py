@@ -100,9 +100,12 @@ def _function(root: Path, target: str) -> ast.FunctionDef | ast.AsyncFunctionDef
         return None
     tree = ast.parse(_file(root, module).read_text())
     body: list[ast.stmt] = tree.body
-    for node in ast.walk(tree):  # another name of a function
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name:
-            name = ast.unparse(node.value)
+    others = [
+        ast.unparse(node.value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name
+    ]
+    name = others[-1] if others else name  # another name of a function, without CUDA
     if holder:
         classes = (n for n in body if isinstance(n, ast.ClassDef) and n.name == holder)
         body = next((c.body for c in classes), [])

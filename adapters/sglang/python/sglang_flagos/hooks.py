@@ -140,6 +140,10 @@ HOOKS: dict[str, Callable[..., Any]] = {
     **dict.fromkeys((f"{_WORKER}.{name}" for name in _ABOUT_WEIGHTS), answered),
     f"{_UPDATER}.release_memory_occupation": memory.release,
     f"{_UPDATER}.resume_memory_occupation": memory.resume,
+    **dict.fromkeys(
+        (f"{_CONTROL}.{verb}_expert_distribution_record" for verb in ("start", "stop", "dump")),
+        requests.recorded,
+    ),
     f"{_CONTROL}.release_memory_occupation": memory.ask_to_release,
     f"{_CONTROL}.resume_memory_occupation": memory.ask_to_resume,
     f"{_TOKENIZER}._create_tokenized_object": requests.tokenized,

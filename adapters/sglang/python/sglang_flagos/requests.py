@@ -55,6 +55,13 @@ def dispatched(original: Callable[..., None], self: Any, obj: Any) -> None:
     original(self, obj)
 
 
+async def recorded(original: Callable[..., Any], self: Any) -> Any:
+    """Raises ValueError where there is no recorder of experts: the scheduler would end by asking it."""
+    if self.server_args.expert_distribution_recorder_mode is None:
+        raise ValueError("this server was started without --expert-distribution-recorder-mode")
+    return await original(self)
+
+
 _MOST = 2**31 - 1  # of an int32
 _OBJECTS = ("mm_inputs", "mm_data_mooncake", "time_stats")  # SGLang's own, which it pickles
 

@@ -237,6 +237,7 @@ REQUESTS: list[Request] = [
     ("/flush_cache", {}),
     ("/start_expert_distribution_record", {}),
     ("/dump_expert_distribution_record", {}),
+    ("/stop_expert_distribution_record", {}),
     ("/add_external_corpus", {"corpus_id": 5}),
 ]  # fmt: skip
 
