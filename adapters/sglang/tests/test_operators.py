@@ -166,6 +166,27 @@ def test_an_error_before_the_first_part_is_the_requests() -> None:
         asyncio.run(answers(fails, manager(), "late"))
 
 
+class UpdateWeightsFromTensorReqInput:
+    """A request that needs an idle scheduler, by its name."""
+
+
+def test_what_needs_an_idle_scheduler_waits_for_it() -> None:
+    seen: list[list[Any]] = []
+    idle, update = False, UpdateWeightsFromTensorReqInput()
+    scheduler = SimpleNamespace(_engine_paused=False, is_fully_idle=lambda: idle)
+
+    def original(self: Any, recv_reqs: list[Any]) -> None:
+        seen.append(recv_reqs)
+
+    requests.received(original, scheduler, [1, update, 2])
+    requests.received(original, scheduler, [])
+    idle = True
+    requests.received(original, scheduler, [3])
+    idle, scheduler._engine_paused = False, True
+    requests.received(original, scheduler, [update])
+    assert seen == [[1, 2], [], [update, 3], [update]]
+
+
 # --------------------------------------------------------------------------------------------- memory
 
 

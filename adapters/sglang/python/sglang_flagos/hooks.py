@@ -136,6 +136,7 @@ HOOKS: dict[str, Callable[..., Any]] = {
     "sglang.srt.constrained.xgrammar_backend.XGrammarGrammar.apply_vocab_mask": mask_of_a_grammar,
     "sglang.srt.distributed.parallel_state.GroupCoordinator.__init__": group,
     "sglang.srt.managers.scheduler.Scheduler.get_internal_state": internal_state,
+    "sglang.srt.managers.scheduler.Scheduler.process_input_requests": requests.received,
     **dict.fromkeys((f"{_UPDATER}.{name}" for name in _ABOUT_WEIGHTS[2:]), updated),
     **dict.fromkeys((f"{_WORKER}.{name}" for name in _ABOUT_WEIGHTS), answered),
     f"{_UPDATER}.release_memory_occupation": memory.release,

@@ -55,6 +55,28 @@ def dispatched(original: Callable[..., None], self: Any, obj: Any) -> None:
     original(self, obj)
 
 
+_WHEN_IDLE = (
+    "ReleaseMemoryOccupationReqInput",
+    "UpdateWeightFromDiskReqInput",
+    "UpdateWeightsFromDistributedReqInput",
+    "UpdateWeightsFromTensorReqInput",
+)
+
+
+def received(original: Callable[..., None], self: Any, recv_reqs: list[Any]) -> None:
+    """Holds requests that need an idle scheduler until it is.
+
+    An overlapped scheduler has results of answered requests still to take in, and SGLang asserts that nothing runs.
+    Where an administrator has paused it, requests stay in the middle, and nothing is held.
+    """
+    held = vars(self).setdefault("flagos_held", [])
+    recv_reqs, held[:] = [*held, *recv_reqs], []
+    if not (self._engine_paused or self.is_fully_idle()):
+        held[:] = [one for one in recv_reqs if type(one).__name__ in _WHEN_IDLE]
+        recv_reqs = [one for one in recv_reqs if type(one).__name__ not in _WHEN_IDLE]
+    original(self, recv_reqs)
+
+
 async def recorded(original: Callable[..., Any], self: Any) -> Any:
     """Raises ValueError where there is no recorder of experts: the scheduler would end by asking it."""
     if self.server_args.expert_distribution_recorder_mode is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import sys
 import threading
 from datetime import timedelta
@@ -34,11 +35,12 @@ def send(port: int, backend: str, weights: list[tuple[str, object]]) -> None:
 if __name__ == "__main__":
     import weights as files
 
-    from adapters.torch.tests.launch import free_port
-
     folder, other, options = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
     made = serving.engine(folder, **options)
-    prompts, port = tiny.prompts(), free_port()
+    with socket.socket() as listener:  # any port that is free
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
+    prompts = tiny.prompts()
     found = {"first": serving.tokens(made, prompts)}
     new = files.weights(other)
     sender = threading.Thread(target=send, args=(port, "flagos", new))

@@ -2,5 +2,8 @@ import torch
 
 
 class Scheduler:
+    def process_input_requests(self, recv_reqs):
+        pass
+
     def get_internal_state(self, recv_req):
         return torch.device("cpu")
