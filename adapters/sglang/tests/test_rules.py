@@ -104,7 +104,8 @@ MODELS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "cross": ({"is_encoder_decoder": True}, {}, "model: M has cross attention"),
     "windows": ({"is_hybrid_swa": True}, {}, "model: M has layers with a sliding window"),
     "a factor": ({"factor": 2.5}, {}, "model: M has a factor of its experts"),
-    "sinks": ({"name": "GptOssForCausalLM"}, {}, "model: GptOssForCausalLM has attention with"),
+    "sinks": ({"has_attention_sinks": True}, {}, "model: M has attention with sinks"),
+    "gates": ({"name": "GptOssForCausalLM"}, {}, "model: GptOssForCausalLM has attention with"),
     "state spaces": ({"mamba": True}, {}, "model: M has layers of linear attention"),
     "8 bits": ({"quantization": "awq"}, {}, "model of quantization awq: flagos has no kernels"),
     "experts of 8 bits": (
@@ -135,7 +136,10 @@ def test_a_model_is_refused_by_name(
             "attention_arch": 2,
             "quantization": None,
             "mamba": None,
-            **dict.fromkeys(("is_multimodal", "is_encoder_decoder", "is_hybrid_swa"), False),
+            **dict.fromkeys(
+                ("is_multimodal", "is_encoder_decoder", "is_hybrid_swa", "has_attention_sinks"),
+                False,
+            ),
         }
         hf = SimpleNamespace(architectures=[name])
         return SimpleNamespace(**{**known, **fields}, hf_config=hf, hf_text_config=text)

@@ -122,6 +122,10 @@ from sglang.srt.utils.torch_memory_saver_adapter import TorchMemorySaverAdapter
 assert TorchMemorySaverAdapter.create(True) is False
 from sglang.srt.utils import common
 assert not common.support_triton("flagos")
+from sglang.kernels.ops.activation.softcap import softcap_inplace_logits
+logits = torch.tensor([[1.0, -40.0]], device="flagos")
+assert softcap_inplace_logits(logits, 20.0) is logits
+torch.testing.assert_close(logits.cpu(), 20 * torch.tanh(torch.tensor([[0.05, -2.0]])))
 from sglang.srt.mem_cache.allocation import get_last_loc
 rows = torch.arange(12, device="flagos").view(3, 4)
 two, lengths = torch.tensor([[2, 0], [3, 0]], device="flagos")

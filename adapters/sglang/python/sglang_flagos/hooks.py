@@ -74,6 +74,15 @@ def get_last_loc(
     return torch.where(prefix_lens_tensor > 0, last, torch.full_like(last, -1))
 
 
+def cap_of_logits(
+    original: Callable[..., Tensor], full_logits: Tensor, final_logit_softcapping: float
+) -> Tensor:
+    """SGLang caps the logits of Gemma by a kernel of Triton, in place, wherever the device is not the CPU."""
+    if triton_missing() is None:
+        return original(full_logits, final_logit_softcapping)
+    return full_logits.div_(final_logit_softcapping).tanh_().mul_(final_logit_softcapping)
+
+
 def async_d2h(original: Callable[..., Tensor], t: Tensor) -> Tensor:
     """SGLang keeps the memory for the copying stream where ``tensor.is_cuda`` alone."""
     if t.device.type != "flagos":
@@ -132,6 +141,7 @@ def internal_state(original: Callable[..., Any], self: Any, recv_req: Any) -> An
 
 HOOKS: dict[str, Callable[..., Any]] = {
     **quantized.HOOKS,
+    "sglang.kernels.ops.activation.softcap.softcap_inplace_logits": cap_of_logits,
     "sglang.srt.constrained.llguidance_backend.GuidanceGrammar.apply_vocab_mask": mask_of_a_backend,
     "sglang.srt.constrained.xgrammar_backend.XGrammarGrammar.apply_vocab_mask": mask_of_a_grammar,
     "sglang.srt.distributed.parallel_state.GroupCoordinator.__init__": group,

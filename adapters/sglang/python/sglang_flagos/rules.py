@@ -111,8 +111,8 @@ VALUES: dict[str, tuple[tuple[Any, ...], str, str]] = {
 _LOADED = ("bitsandbytes", "gguf", "remote_instance", "sharded_state", "layered")
 # Models that multiply by the factor of their experts themselves where `is_cuda()` is false.
 _OWN_FACTOR = ("Glm4MoeForCausalLM",)
-# With keys without values, or gates of their own.
-_OTHER_ATTENTION = ("GptOssForCausalLM", "MiMoV2FlashForCausalLM")
+# With gates of experts that `sglang::fused_experts` does not know.
+_OTHER_GATES = ("GptOssForCausalLM",)
 
 
 def prepare(args: Any) -> None:
@@ -288,8 +288,8 @@ def _model(args: Any) -> Iterator[Problem]:
             f"{names} has layers with a sliding window, for which SGLang gives other platforms no pool",
             "write --disable-hybrid-swa-memory: every layer then keeps the whole context",
         )
-    elif any(name in _OTHER_ATTENTION for name in model.hf_config.architectures or ()):
-        why = "attention with sinks, which the backend on flagos does not know"
+    elif model.has_attention_sinks or set(names.split(", ")) & {*_OTHER_GATES}:
+        why = "attention with sinks, or gates of its own, which flagos does not know here"
     elif _factor(model) != 1.0 and not set(model.hf_config.architectures or ()) <= set(_OWN_FACTOR):
         why = "a factor of its experts, which SGLang's kernels apply and which has not been tried here"
     if why is not None:

@@ -29,6 +29,28 @@ def other() -> Any:
     return model
 
 
+def windows() -> Any:
+    """Gemma 2: every other layer sees 16 tokens, and scores and logits have caps."""
+    from transformers import Gemma2Config, Gemma2ForCausalLM
+
+    torch.manual_seed(0)
+    config = Gemma2Config(
+        **{**tiny._SIZES, "tie_word_embeddings": True},
+        sliding_window=16,
+        query_pre_attn_scalar=32,
+        attn_logit_softcapping=20.0,
+        final_logit_softcapping=30.0,
+        attn_implementation="eager",
+    )
+    config.hidden_act = "gelu_pytorch_tanh"  # which SGLang reads
+    model = Gemma2ForCausalLM(config).float().eval()
+    with torch.no_grad():  # for tokens that differ
+        for name, parameter in model.named_parameters():
+            if parameter.dim() > 1:
+                parameter.mul_(0.05 if "embed" in name else 2)
+    return model
+
+
 def latent() -> Any:
     """DeepSeek's multi-head latent attention."""
     from transformers import DeepseekV3Config, DeepseekV3ForCausalLM
@@ -84,7 +106,7 @@ def write(folder: Path) -> None:
     """Writes every model, and ``expected.json``."""
     tiny.write(folder)
     expected = json.loads((folder / "expected.json").read_text())
-    for name, model in {"llama": llama(), "other": other()}.items():
+    for name, model in {"llama": llama(), "other": other(), "windows": windows()}.items():
         model.save_pretrained(folder / name)
         tiny.tokenizer().save_pretrained(folder / name)
         expected[name] = tiny.greedy(model, tiny.prompts())
