@@ -435,3 +435,12 @@ def test_the_double_of_the_seam_is_true(release: releases.Release) -> None:
     from adapters.vllm.tests import seam_facts
 
     assert seam_facts.differences(Path(os.environ["VLLM_PATH"]), release) == []
+
+
+def test_the_facts_of_the_release_are_those_that_are_kept(release: releases.Release) -> None:
+    """`make vllm-diff` compares others with them. An installed vLLM has neither its pins nor its kernels' schemas."""
+    from adapters.vllm.tests.facts import __main__ as facts
+    from adapters.vllm.tests.facts import reading
+
+    found = facts.changes(facts.kept(release.minor), reading.read(Path(os.environ["VLLM_PATH"])))
+    assert [key for _, key, *_ in found if not key.startswith(("operator", "pin"))] == []

@@ -165,6 +165,10 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         "--kv-cache-dtype fp8: an encoder alone has no cache in 8 bits",
     ),
     "cache": ({"cache_config__cache_dtype": "nvfp4"}, "--kv-cache-dtype nvfp4"),
+    "cache of a later release": (
+        {"cache_config__cache_dtype": "octave_k3v4"},
+        "--kv-cache-dtype octave_k3v4: flagos has no kernels for it; write auto or fp8",
+    ),
     "draft model": (
         {"speculative_config": SimpleNamespace(method="eagle")},
         "method=eagle: its kernels are Triton's:",

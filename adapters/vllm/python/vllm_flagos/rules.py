@@ -15,6 +15,11 @@ from vllm_flagos.vllm import triton_missing
 
 # Without quantization, and by kernels that flagos has.
 QUANTIZATIONS = ("fp8", "fp8_per_tensor", "compressed-tensors")
+# Types of a cache that have kernels. Each release has further ones.
+_CACHES = (
+    *("auto", "float16", "bfloat16", "fp8", "fp8_e4m3"),
+    *("int4_per_token_head", "int8_per_token_head", "fp8_per_token_head"),
+)
 _BLOCK = 16  # of vLLM's Triton backend: the tokens of a block are a multiple
 
 
@@ -209,7 +214,7 @@ def _cache_dtype(config: Any) -> Problem | None:
             "vLLM's attention reads caches of 8 bits as fp8_e4m3",
             "write fp8",
         )
-    if name.startswith("turboquant") or name == "nvfp4":
+    if name not in _CACHES:
         return Problem(
             f"--kv-cache-dtype {name}", "flagos has no kernels for it", "write auto or fp8"
         )
