@@ -183,7 +183,7 @@ def used() -> set[tuple[str, str]]:
                 words = [a.value for a in node.args if isinstance(a, ast.Constant)]
                 texts = [word for word in words if isinstance(word, str)]
                 name = ast.unparse(node.func)
-                if name == "vllm_function" and len(texts) == 2:
+                if name == "VLLM.function" and len(texts) == 2:
                     found.add((texts[0], texts[1]))
                 elif name == "_module" and texts:
                     found.add((texts[0], ""))
