@@ -128,6 +128,10 @@ class FlagosPlatform(Platform):
         """True: views of host memory need it."""
         return True
 
+    def is_sleep_mode_available(self) -> bool:
+        """True, by `vllm_flagos.sleeping`."""
+        return True
+
     @classmethod
     def opaque_attention_op(cls) -> bool:
         """True: graphs are split at attention."""

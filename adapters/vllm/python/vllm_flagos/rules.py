@@ -354,11 +354,40 @@ def _fusions(config: Any) -> Problem | None:
 
 def _sleep(config: Any) -> Problem | None:
     model = config.model_config
-    if model is None or not (
-        model.enable_sleep_mode or getattr(model, "enable_cumem_allocator", False)
-    ):
+    if model is None or not model.enable_sleep_mode:
         return None
-    return Problem("--enable-sleep-mode", "it needs vLLM's own allocator for CUDA", "leave it out")
+    chosen = getattr(model, "sleep_mode_backend", "cumem")
+    if chosen != "cumem":  # vLLM's default, under which flagos has its own
+        return Problem(
+            f"--sleep-mode-backend {chosen}",
+            "sleep mode on flagos is over the core's allocator",
+            "leave it out",
+        )
+    mode = getattr(getattr(config, "compilation_config", None), "cudagraph_mode", None)
+    if device_type() == "cuda" and getattr(mode, "name", "NONE") != "NONE":
+        return Problem(
+            f"--enable-sleep-mode with cudagraph_mode={mode.name}",
+            "weights and caches have other addresses after a sleep, and graphs keep the former",
+            "write --compilation-config cudagraph_mode=NONE, or --enforce-eager",
+        )
+    if config.kv_transfer_config is not None:
+        return Problem(
+            "--enable-sleep-mode with --kv-transfer-config",
+            "a connector keeps the addresses of the caches",
+            "leave one out",
+        )
+    return None
+
+
+def _updates(config: Any) -> Problem | None:
+    given = getattr(config, "weight_transfer_config", None)
+    if given is None:
+        return None
+    return Problem(
+        f"--weight-transfer-config backend={given.backend}",
+        "vLLM's engines for it have collectives and handles of CUDA",
+        'leave it out, and call collective_rpc("flagos_update_weights", args=(weights,))',
+    )
 
 
 def _transfer(config: Any) -> Problem | None:
@@ -455,6 +484,7 @@ RULES: tuple[Callable[[Any], Problem | None], ...] = (
     _chunks,
     _latent,
     _sleep,
+    _updates,
     _transfer,
     _offloading,
     _visual_attention,
