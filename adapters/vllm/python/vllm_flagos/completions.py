@@ -27,6 +27,29 @@ _OF_TRITON = {
         "lora_expand": torch.ops.vllm_flagos.lora_expand,
     },
 }
+# Where a model has layers with states: other models do not import these modules.
+_WITH_STATES: dict[str, dict[str, Any]] = {
+    "model_executor.layers.mamba.gdn.qwen_gdn_linear_attn": {
+        "causal_conv1d_fn": operators.causal_conv1d,
+        "causal_conv1d_update": operators.causal_conv1d_update,
+        "fused_post_conv_prep": operators.prepare_delta_rule,
+        "fla_chunk_gated_delta_rule": operators.chunk_gated_delta_rule,
+        "fused_sigmoid_gating_delta_rule_update": operators.gated_delta_rule_update,
+        "fused_recurrent_gated_delta_rule_packed_decode": operators.gated_delta_rule_packed_update,
+    },
+    "model_executor.layers.mamba.mamba_mixer2": {
+        "causal_conv1d_fn": operators.causal_conv1d,
+        "causal_conv1d_update": operators.causal_conv1d_update,
+        "mamba_chunk_scan_combined_varlen": operators.state_space_chunks,
+        "selective_state_update": operators.state_space_update,
+    },
+    "model_executor.layers.mamba.mamba_mixer": {
+        "causal_conv1d_fn": operators.causal_conv1d,
+        "causal_conv1d_update": operators.causal_conv1d_update,
+        "selective_scan_fn": operators.selective_scan,
+        "selective_state_update": operators.state_space_update,
+    },
+}
 _VIEWS_OF_HOST_MEMORY = (
     "utils.torch_utils",
     "v1.worker.gpu.buffer_utils",
@@ -35,8 +58,10 @@ _VIEWS_OF_HOST_MEMORY = (
 )
 
 
-def install() -> None:
+def install(with_states: bool = False) -> None:
     """Completes vLLM's modules, which it imports. Idempotent.
+
+    ``with_states``: those of layers with a state for each sequence, too.
 
     Raises RuntimeError for a name that this release of vLLM does not have.
     """
@@ -44,6 +69,8 @@ def install() -> None:
         torch_view.install(_module(module))
     torch_view.restore()
     functions_here = _FUNCTIONS if triton_missing() is not None else _FUNCTIONS | _OF_TRITON
+    if with_states:
+        functions_here = functions_here | _WITH_STATES
     for module, functions in functions_here.items():
         for name, operator in functions.items():
             _known(_module(module), name)

@@ -15,6 +15,10 @@ from vllm_flagos.vllm import triton_missing
 
 # Without quantization, and by kernels that flagos has.
 QUANTIZATIONS = ("fp8", "fp8_per_tensor", "compressed-tensors")
+# Models whose layers with states are operators of the plan, with references.
+WITH_STATES = {
+    *("Qwen3NextForCausalLM", "MambaForCausalLM", "Mamba2ForCausalLM", "JambaForCausalLM"),
+}
 # Types of a cache that have kernels. Each release has further ones.
 _CACHES = (
     *("auto", "float16", "bfloat16", "fp8", "fp8_e4m3"),
@@ -255,6 +259,8 @@ def _hybrid(config: Any) -> Problem | None:
         return None
     if not (model.is_hybrid or getattr(model, "is_attention_free", False)):
         return None
+    if set(model.architectures) & WITH_STATES:
+        return None
     return Problem(
         "model",
         f"{', '.join(model.architectures)} has layers with kernels of Triton: {triton_missing()}",
@@ -364,9 +370,10 @@ def _sleep(config: Any) -> Problem | None:
             "leave it out",
         )
     mode = getattr(getattr(config, "compilation_config", None), "cudagraph_mode", None)
-    if device_type() == "cuda" and getattr(mode, "name", "NONE") != "NONE":
+    graphs = "NONE" if mode is None else mode.name
+    if device_type() == "cuda" and graphs != "NONE":
         return Problem(
-            f"--enable-sleep-mode with cudagraph_mode={mode.name}",
+            f"--enable-sleep-mode with cudagraph_mode={graphs}",
             "weights and caches have other addresses after a sleep, and graphs keep the former",
             "write --compilation-config cudagraph_mode=NONE, or --enforce-eager",
         )

@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 
 
-def load(runner: Any, model_config: Any, weights: Iterable[tuple[str, Tensor]] | str) -> int:
+def load(runner: Any, model_config: Any, weights: Iterable[Any] | str) -> int:
     """Loads them into the model of a runner. Raises ValueError before anything is changed."""
     given = _of_file(weights) if isinstance(weights, str) else list(weights)
     wrong = list(_wrong(given, published(model_config.model)))
@@ -27,7 +27,7 @@ def load(runner: Any, model_config: Any, weights: Iterable[tuple[str, Tensor]] |
     return len(given)
 
 
-def _of_file(name: str) -> list[tuple[str, Tensor]]:
+def _of_file(name: str) -> list[Any]:
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
@@ -39,7 +39,7 @@ def _of_file(name: str) -> list[tuple[str, Tensor]]:
         ) from error
 
 
-def _wrong(given: list[tuple[str, Tensor]], known: dict[str, tuple[int, ...]]) -> Iterator[str]:
+def _wrong(given: list[Any], known: dict[str, tuple[int, ...]]) -> Iterator[str]:
     seen: set[str] = set()
     for entry in given:
         if not isinstance(entry, (tuple, list)) or len(entry) != 2:

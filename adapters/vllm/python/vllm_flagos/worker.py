@@ -25,10 +25,12 @@ from vllm_flagos import completions, generators, layers, sleeping, updates
 class FlagosWorker(Worker):
     """Serves one rank on one flagos device, with vLLM's own model runners."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        completions.install()
+    def __init__(self, vllm_config: Any, *args: Any, **kwargs: Any) -> None:
+        model = vllm_config.model_config
+        completions.install(with_states=model.is_hybrid or model.is_attention_free)
         layers.register()
-        super().__init__(*args, **kwargs)
+        super().__init__(vllm_config, *args, **kwargs)
+        self._sleep_mode_backend: sleeping.Sleep | None = None
 
     def init_device(self) -> None:
         """Takes the rank's device, joins the process group and makes the model runner.
@@ -135,8 +137,7 @@ class FlagosWorker(Worker):
                 one for one in (runner.get_model(), draft) if isinstance(one, torch.nn.Module)
             ]
             self._sleep_mode_backend = sleeping.Sleep(models, runner.kv_caches)
-        found: sleeping.Sleep = self._sleep_mode_backend
-        return found
+        return self._sleep_mode_backend
 
     def reload_weights(self, *args: Any, **kwargs: Any) -> None:
         """As vLLM's. Raises RuntimeError while the weights are asleep."""
