@@ -190,6 +190,38 @@ def test_prompts_with_media(
         assert found["encoded"] == 3  # of twelve places
 
 
+STATES: dict[str, tuple[str, dict[str, Any], dict[str, str]]] = {
+    "Qwen3-Next": ("qwen3_next", {}, {}),
+    "Mamba": ("mamba", {}, {}),
+    "Mamba 2": ("mamba2", {}, {}),
+    "Jamba": ("jamba", {}, {}),
+    "compiled": ("mamba2", {"enforce_eager": False}, {}),
+    "two ranks": (
+        "qwen3_next",
+        {"tensor_parallel_size": 2},
+        {"VLLM_ENABLE_V1_MULTIPROCESSING": "1", "FLAGOS_HOST_DEVICES": "2"},
+    ),
+}
+
+
+@pytest.mark.parametrize(("kind", "options", "variables"), STATES.values(), ids=STATES)
+def test_layers_with_states(
+    report: Report,
+    release: releases.Release,
+    tmp_path: Path,
+    kind: str,
+    options: dict[str, Any],
+    variables: dict[str, str],
+) -> None:
+    if release.minor != "0.26":
+        pytest.skip("refused without Triton")
+    found = report("hybrid.py", kind, tmp_path, options, **variables)
+    assert found["tokens"] == found["expected"]
+    # In rows of the cache that have states of other sequences, also for the prompt of one token.
+    assert found["again"] == found["expected"]
+    assert "vllm::causal_conv1d_update" in found["calls"]
+
+
 SLEEPS: dict[str, tuple[str, dict[str, Any], dict[str, str]]] = {
     "dense": ("dense", {}, {}),
     "experts": ("experts", {}, {}),

@@ -288,6 +288,31 @@ def test_what_is_served(changes: dict[str, Any]) -> None:
     rules.require(given)
 
 
+@pytest.mark.parametrize(
+    ("minor", "changes", "option"),
+    [
+        ("0.26", {}, None),
+        ("0.26", {"cache_config__mamba_cache_mode": "align"}, "--mamba-cache-mode align"),
+        (
+            "0.26",
+            {"speculative_config": SimpleNamespace(method="ngram")},
+            "--speculative-config method=ngram",
+        ),
+        ("0.33", {}, "model"),
+    ],
+)
+def test_layers_with_states(
+    monkeypatch: pytest.MonkeyPatch, minor: str, changes: dict[str, Any], option: str | None
+) -> None:
+    monkeypatch.setattr(rules.releases, "installed", lambda: SimpleNamespace(minor=minor))
+    model = {
+        "model_config__is_hybrid": True,
+        "model_config__architectures": ["Qwen3NextForCausalLM"],
+    }
+    found = list(rules.problems(config(**model, **changes)))
+    assert [problem.option for problem in found] == ([] if option is None else [option])
+
+
 def test_a_sleep_changes_addresses_that_graphs_keep(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rules, "device_type", lambda: "cuda")
     given = config(model_config__enable_sleep_mode=True)

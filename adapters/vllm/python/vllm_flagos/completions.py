@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import reduce
+from functools import partial, reduce
 from importlib import import_module
 from types import ModuleType
 from typing import Any
@@ -71,6 +71,10 @@ def install(with_states: bool = False) -> None:
     functions_here = _FUNCTIONS if triton_missing() is not None else _FUNCTIONS | _OF_TRITON
     if with_states:
         functions_here = functions_here | _WITH_STATES
+        if triton_missing() is not None:
+            _zero_blocks()
+        if releases.installed().short_prompts_keep_states:
+            _begin_short_prompts()
     for module, functions in functions_here.items():
         for name, operator in functions.items():
             _known(_module(module), name)
@@ -92,6 +96,23 @@ def install(with_states: bool = False) -> None:
 
     _known(_module("v1.worker.gpu_worker"), "kernel_warmup")
     _module("v1.worker.gpu_worker").kernel_warmup = warm_up  # type: ignore[attr-defined]
+
+
+def _begin_short_prompts() -> None:
+    """vLLM 0.26 takes a prompt of one token for a further token of a sequence, whose state another request left."""
+    module = _module("v1.attention.backends.gdn_attn")
+    own = _known(module, "split_decodes_and_prefills")
+    if not isinstance(own, partial):
+        split = partial(own, treat_short_extends_as_decodes=False)
+        module.split_decodes_and_prefills = split  # type: ignore[attr-defined]
+
+
+def _zero_blocks() -> None:
+    from vllm_flagos.zeroes import BlockZeroer
+
+    for module in ("v1.worker.utils", "v1.worker.gpu_model_runner"):
+        _known(_module(module), "KVBlockZeroer")
+        _module(module).KVBlockZeroer = BlockZeroer  # type: ignore[attr-defined]
 
 
 def warm_up(worker: Any) -> None:

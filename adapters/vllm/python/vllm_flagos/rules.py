@@ -11,6 +11,7 @@ import torch
 from flagos import _core
 from flagos_serving.declaration import device_type
 from flagos_serving.refusals import Problem, Refusals
+from vllm_flagos import releases
 from vllm_flagos.vllm import triton_missing
 
 # Without quantization, and by kernels that flagos has.
@@ -260,12 +261,36 @@ def _hybrid(config: Any) -> Problem | None:
     if not (model.is_hybrid or getattr(model, "is_attention_free", False)):
         return None
     if set(model.architectures) & WITH_STATES:
-        return None
+        return _with_states(config)
     return Problem(
         "model",
         f"{', '.join(model.architectures)} has layers with kernels of Triton: {triton_missing()}",
         "take a model with attention alone",
     )
+
+
+def _with_states(config: Any) -> Problem | None:
+    """What the references of layers with states do not do."""
+    if releases.installed().minor != "0.26":
+        return Problem(
+            "model",
+            f"layers with states have not been tried with this vLLM without Triton: {triton_missing()}",
+            f"pip install vllm=={releases.RELEASES[0].tried}, or take a device that Triton reaches",
+        )
+    if config.speculative_config is not None:
+        return Problem(
+            f"--speculative-config method={config.speculative_config.method}",
+            f"drafts of a model with states have kernels of Triton: {triton_missing()}",
+            "leave it out",
+        )
+    mode = getattr(config.cache_config, "mamba_cache_mode", "none")
+    if mode != "none":
+        return Problem(
+            f"--mamba-cache-mode {mode}",
+            f"states in a prefix cache have kernels of Triton: {triton_missing()}",
+            "write --no-enable-prefix-caching",
+        )
+    return None
 
 
 def _chunks(config: Any) -> Problem | None:

@@ -139,6 +139,14 @@ class FlagosWorker(Worker):
             self._sleep_mode_backend = sleeping.Sleep(models, runner.kv_caches)
         return self._sleep_mode_backend
 
+    def wake_up(self, tags: list[str] | None = None) -> None:
+        """As vLLM's; what holds addresses of the caches gets the new ones."""
+        super().wake_up(tags)
+        runner = self.model_runner
+        zeroer = getattr(runner, "_kv_block_zeroer", getattr(runner, "kv_block_zeroer", None))
+        if zeroer is not None and (tags is None or "kv_cache" in tags):
+            runner._init_kv_zero_meta()
+
     def reload_weights(self, *args: Any, **kwargs: Any) -> None:
         """As vLLM's. Raises RuntimeError while the weights are asleep."""
         self._awake("weights")

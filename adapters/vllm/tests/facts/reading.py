@@ -83,6 +83,7 @@ def release(sources: Path, number: str) -> releases.Release:
         },
         first_runners_warm_up=warm_up(root),
         parser=parser(root) or "?",
+        short_prompts_keep_states=short_prompts_keep_states(root),
     )
 
 
@@ -113,6 +114,12 @@ def warm_up(root: Path) -> tuple[str, str] | None:
             if name.startswith("warm_v1_block_table") and isinstance(node, ast.FunctionDef):
                 return _module(root, file), name
     return None
+
+
+def short_prompts_keep_states(root: Path) -> bool:
+    """Whether gated delta nets take prompts of one token for further tokens."""
+    file = _file(root, "v1.attention.backends.gdn_attn")
+    return file.is_file() and "treat_short_extends_as_decodes" not in file.read_text()
 
 
 def _launched(tree: ast.Module) -> Iterator[str]:
@@ -202,6 +209,7 @@ def _of_table(node: ast.Dict) -> Iterator[tuple[str, str]]:
                 if isinstance(name, ast.Constant) and str(key.value).split(".")[0] in (
                     "v1",
                     "lora",
+                    "model_executor",
                 ):
                     yield str(key.value), str(name.value)
 

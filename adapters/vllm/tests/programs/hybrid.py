@@ -42,10 +42,10 @@ def mamba() -> Any:
 
 
 def mamba2() -> Any:
-    """Mamba 2 alone, in two groups."""
+    """Mamba 2 alone."""
     from transformers import Mamba2Config, Mamba2ForCausalLM
 
-    sizes = {"num_heads": 8, "head_dim": 16, "state_size": 16, "n_groups": 2, "chunk_size": 16}
+    sizes = {"num_heads": 8, "head_dim": 16, "state_size": 16, "n_groups": 1, "chunk_size": 16}
     return Mamba2ForCausalLM(Mamba2Config(**_mamba(), **sizes))
 
 

@@ -3,14 +3,14 @@
 Sequences lie one after the other in the tokens, ``starts`` int32 [sequences + 1]. ``places`` int32 [sequences] has the
 row of each in a cache of states; a row of 0 or below is none. Sums and states are in float32 while they are computed.
 
-A gated delta rule has for each head a state S [values, keys]. For each token S decays by exp(g), takes the part of the
-value that it does not have yet, β(v - S·k)·kᵀ, and gives S·q. A state space (Mamba 2) has S [dim, state], which decays by
-exp(dt·A), takes dt·x·Bᵀ, and gives S·C + D·x. Both have a form by token and one by chunks, which gives the same.
+A gated delta rule has for each head a state S [values, keys]. For each token S decays by exp(g), takes the part of
+the value that it does not have yet, β(v - S·k)·kᵀ, and gives S·q. A state space (Mamba 2) has S [dim, state], which
+decays by exp(dt·A), takes dt·x·Bᵀ, and gives S·C + D·x. Both have a form by token and one by chunks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -59,9 +59,7 @@ def causal_conv1d(
     decline_others(
         "the reference of the convolution",
         others,
-        (
-            *("pad_slot_id", "null_block_id", "metadata", "validate_data", "block_size_to_align"),
-        ),
+        (*("pad_slot_id", "null_block_id", "metadata", "validate_data", "block_size_to_align"),),
     )
     starts, width = query_start_loc.tolist(), weight.shape[1]
     rows = _places(cache_indices, len(starts) - 1)
@@ -92,7 +90,7 @@ def causal_conv1d_update(
     decline_others(
         "the reference of the convolution",
         {name: value for name, value in others.items() if value != -1},
-        ("null_block_id", "validate_data", "pad_slot_id"),
+        ("null_block_id", "validate_data", "pad_slot_id", "max_query_len"),
     )
     width = weight.shape[1]
     wide = x if x.dim() == 3 else x[:, :, None]
@@ -204,7 +202,11 @@ def prepare_delta_rule(
 
 def _unpacked(x: Tensor, heads: int, keys: int, values: int) -> tuple[Tensor, Tensor, Tensor]:
     q, k, v = x.split((heads * keys, heads * keys, x.shape[1] - 2 * heads * keys), dim=1)
-    return q.unflatten(1, (heads, keys)), k.unflatten(1, (heads, keys)), v.unflatten(1, (-1, values))
+    return (
+        q.unflatten(1, (heads, keys)),
+        k.unflatten(1, (heads, keys)),
+        v.unflatten(1, (-1, values)),
+    )
 
 
 def chunk_gated_delta_rule(
@@ -222,7 +224,10 @@ def chunk_gated_delta_rule(
     use_qk_l2norm_in_kernel: bool = False,
     core_attn_out: Tensor | None = None,
 ) -> tuple[Tensor, Tensor | None]:
-    """Of whole prompts or parts of them: q, k, v [1, tokens, heads, dim]; initial_state [sequences, heads, values, keys]."""
+    """Of whole prompts or parts of them: q, k, v [1, tokens, heads, dim].
+
+    ``initial_state`` is [sequences, heads, values, keys].
+    """
     if cu_seqlens is None or q.shape[0] != 1:
         raise decline("the reference of the gated delta rule takes sequences one after the other")
     scale = q.shape[-1] ** -0.5 if scale is None else scale
@@ -304,7 +309,10 @@ def gated_delta_rule_packed_update(
     ssm_state_indices: Tensor,
     use_qk_l2norm_in_kernel: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """Of one further token for each sequence, whose q, k and v are packed; writes ``out`` [sequences, 1, heads, values]."""
+    """Of one further token for each sequence, whose q, k and v are packed.
+
+    Writes ``out`` [sequences, 1, heads, values].
+    """
     heads, values, keys = initial_state.shape[1:]
     of_keys = (mixed_qkv.shape[1] - heads * values) // (2 * keys)
     q, k, v = _unpacked(mixed_qkv, of_keys, keys, values)
@@ -355,14 +363,17 @@ def state_space_chunks(
     return_intermediate_states: bool = False,
     state_dtype: torch.dtype | None = None,
 ) -> Tensor:
-    """Mamba 2 of whole prompts or parts of them: x [tokens, heads, dim], dt [tokens, heads], B and C [tokens, groups, state].
+    """Mamba 2 of whole prompts or parts of them.
 
-    Writes ``out`` in x's shape. Returns the state of each sequence, or of each chunk's end: [..., heads, dim, state].
+    x is [tokens, heads, dim], dt [tokens, heads], B and C are [tokens, groups, state]. Writes ``out`` in x's shape.
+    Returns the state of each sequence, or of each chunk's end: [..., heads, dim, state].
     """
     heads, steps = x.shape[1], _steps(dt, dt_bias, dt_softplus).clamp(*dt_limit)
     states: list[Tensor] = []
     sequence, state = -1, x.new_zeros(0)
-    for (begin, end), of in zip(_pairs(cu_chunk_seqlens.tolist()), seq_idx.tolist(), strict=False):
+    for (begin, end), of in zip(
+        pairwise(cu_chunk_seqlens.tolist()), seq_idx.tolist(), strict=False
+    ):
         if of != sequence:
             sequence = of
             state = (
@@ -386,10 +397,6 @@ def state_space_chunks(
         states.append(state)
     made_states = torch.stack(states).to(C.dtype if state_dtype is None else state_dtype)
     return made_states if return_intermediate_states else made_states[last_chunk_indices.long()]
-
-
-def _pairs(numbers: list[int]) -> Iterator[tuple[int, int]]:
-    yield from zip(numbers, numbers[1:], strict=False)
 
 
 def _finished(made: Tensor, x: Tensor, skip: Tensor | None, z: Tensor | None) -> Tensor:
@@ -418,7 +425,10 @@ def state_space_update(
     cu_seqlens: Tensor | None = None,
     **others: Any,
 ) -> None:
-    """Mamba 1 and 2 of one further token for each sequence: x [sequences, heads, dim] (or without heads); writes ``out``."""
+    """Mamba 1 and 2 of one further token for each sequence: x [sequences, heads, dim], or without heads.
+
+    Writes ``out`` in x's shape.
+    """
     decline_others("the reference of the state space", others, ("is_blackwell",))
     if num_accepted_tokens is not None or cu_seqlens is not None:
         raise decline("the reference of the state space does not know drafts")

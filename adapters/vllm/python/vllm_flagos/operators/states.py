@@ -1,4 +1,4 @@
-"""Layers with a state for each sequence, as Qwen3-Next, Mamba and Jamba have them: `flagos_serving.references.states`."""
+"""Layers with a state for each sequence (Qwen3-Next, Mamba, Jamba): see `flagos_serving.references.states`."""
 
 from __future__ import annotations
 
