@@ -248,7 +248,7 @@ def _method(root: Path, module: str, name: str, method: str) -> Function | None:
     for below in node.body:
         if isinstance(below, (ast.FunctionDef, ast.AsyncFunctionDef)) and below.name == method:
             return below
-    place = _place(root, module, name)
+    place, _ = _place(root, module, name)
     for base in node.bases:
         word = ast.unparse(base).partition("[")[0]
         found = _method(root, place, word, method) if word.isidentifier() else None
@@ -441,24 +441,25 @@ def _names(tree: ast.Module) -> dict[str, ast.AST]:
 
 def _resolve(root: Path, module: str, name: str) -> ast.AST | None:
     """The definition of a name of a module, also where the module only imports it; a submodule has none."""
-    file = _file(root, _place(root, module, name))
+    place, own = _place(root, module, name)
+    file = _file(root, place)
     if not file.is_file():
         return None
-    found = _names(_tree(file)).get(name)
+    found = _names(_tree(file)).get(own)
     if found is None and name and _file(root, f"{module}.{name}").is_file():
         return ast.Module([], [])
     return found
 
 
-def _place(root: Path, module: str, name: str) -> str:
-    """The module that defines a name."""
+def _place(root: Path, module: str, name: str) -> tuple[str, str]:
+    """The module that defines a name, and the name there."""
     for _ in range(8):
         file = _file(root, module)
         if not file.is_file():
-            return module
+            return module, name
         node = _names(_tree(file)).get(name)
         if not isinstance(node, ast.ImportFrom):
-            return module
+            return module, name
         if node.level:
             parts = module.split(".")
             package = parts if file.name == "__init__.py" else parts[:-1]
@@ -467,9 +468,9 @@ def _place(root: Path, module: str, name: str) -> str:
         elif (node.module or "").startswith("vllm."):
             module = (node.module or "").removeprefix("vllm.")
         else:
-            return module
+            return module, name
         name = next((a.name for a in node.names if (a.asname or a.name) == name), name)
-    return module
+    return module, name
 
 
 def _shape(node: ast.AST) -> str:
