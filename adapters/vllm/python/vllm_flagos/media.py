@@ -43,6 +43,6 @@ def _wrong(config: Any, modality: str, fields: dict[str, Any], length: int | Non
     sound, bins = fields.get("input_features"), getattr(audio, "num_mel_bins", None)
     frames = getattr(audio, "max_source_positions", None)
     if modality == "audio" and isinstance(sound, Tensor) and isinstance(bins, int):
-        if sound.shape[-2] != bins or (frames and sound.shape[-1] != 2 * frames):
-            shape = [bins, 2 * frames] if frames else [bins]
+        shape = [bins, 2 * frames if frames else sound.shape[-1]]
+        if list(sound.shape[-2:]) != shape:
             yield f"its features are {list(sound.shape[-2:])}, and the model's {shape}"
