@@ -78,7 +78,8 @@ class FlagosWorker(Worker):
 
     def execute_model(self, scheduler_output: Any) -> Any:
         """As vLLM's; what requests with a seed draw in this step can be taken back."""
-        self._awake(*sleeping.TAGS)
+        if scheduler_output.total_num_scheduled_tokens:  # none where requests only end
+            self._awake(*sleeping.TAGS)
         if not self.use_v2_model_runner:
             generators.begin_step(self.model_runner)
         return super().execute_model(scheduler_output)
