@@ -116,6 +116,15 @@ test-sglang: export SGLANG_PATH := $(SGLANG)
 test-sglang: setup-dev $(STAMPS)/sglang ## SGLang itself with tiny models on the host vendor, beside transformers on the CPU
 	$(pytest) adapters/sglang/tests -m "sglang or slow" $(ARGS)
 
+.PHONY: vllm-diff vllm-facts
+vllm-diff: setup-dev ## what a release of vLLM changes of the adapter's seam: make vllm-diff RELEASE=0.33.0
+	@[ -n "$(RELEASE)" ] || { echo "RELEASE is not set: make vllm-diff RELEASE=0.33.0" >&2; exit 2; }
+	@"$(PY)" -m adapters.vllm.tests.facts "$(RELEASE)" $(ARGS)
+
+vllm-facts: setup-dev ## read the facts of the releases of vLLM that flagos serves again, after a change of the adapter
+	@for release in $$("$(PY)" -c "from vllm_flagos import releases as r; print(*(one.tried for one in r.RELEASES))"); do \
+	  "$(PY)" -m adapters.vllm.tests.facts $$release --keep; done
+
 .PHONY: test-torchs-distributed
 test-torchs-distributed: setup-dev ## torch's own tests of torch.distributed, with the backend flagos
 	"$(PY)" -m adapters.torch.tests.torchs_distributed --alone $(ARGS)

@@ -29,6 +29,7 @@ TOP_LEVEL = {
         "context_attention_fwd",
         "TritonAttentionBackend",
     ),
+    "v1/executor/multiproc_executor.py": ("MultiprocExecutor",),
     "v1/worker/gpu_worker.py": ("kernel_warmup", "Worker", "init_worker_distributed_environment"),
 }
 GROUPS = {

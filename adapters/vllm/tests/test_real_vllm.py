@@ -158,6 +158,95 @@ def test_an_encoder_and_a_decoder(report: Report, tmp_path: Path) -> None:
     assert "vllm::prefill_attention" in found["calls"] or "vllm::paged_attention" in found["calls"]
 
 
+MEDIA: dict[str, tuple[str, dict[str, Any], dict[str, str]]] = {
+    "images of Qwen3-VL": ("qwen3_vl", {}, {}),
+    "images of LLaVA": ("llava", {}, {}),
+    "sounds of Qwen2-Audio": ("qwen2_audio", {}, {}),
+    "images, strict": ("qwen3_vl", {}, {"FLAGOS_STRICT": "1"}),
+    "images, compiled": ("qwen3_vl", {"enforce_eager": False}, {}),
+    "images on two ranks": (
+        "qwen3_vl",
+        {"tensor_parallel_size": 2},
+        {"VLLM_ENABLE_V1_MULTIPROCESSING": "1", "FLAGOS_HOST_DEVICES": "2"},
+    ),
+    "images by rank": (
+        "llava",
+        {"tensor_parallel_size": 2, "mm_encoder_tp_mode": "data"},
+        {"VLLM_ENABLE_V1_MULTIPROCESSING": "1", "FLAGOS_HOST_DEVICES": "2"},
+    ),
+}
+
+
+@pytest.mark.parametrize(("kind", "options", "variables"), MEDIA.values(), ids=MEDIA)
+def test_prompts_with_media(
+    report: Report, tmp_path: Path, kind: str, options: dict[str, Any], variables: dict[str, str]
+) -> None:
+    found = report("media.py", kind, tmp_path, options, **variables)
+    assert found["tokens"] == found["expected"]
+    assert found["again"] == found["expected"]
+    # The first prompt and the fourth have the same words.
+    assert found["expected"][0] != found["expected"][3]
+    if not variables:
+        assert found["encoded"] == 3  # of twelve places
+
+
+STATES: dict[str, tuple[str, dict[str, Any], dict[str, str]]] = {
+    "Qwen3-Next": ("qwen3_next", {}, {}),
+    "Mamba": ("mamba", {}, {}),
+    "Mamba 2": ("mamba2", {}, {}),
+    "Jamba": ("jamba", {}, {}),
+    "compiled": ("mamba2", {"enforce_eager": False}, {}),
+    "two ranks": (
+        "qwen3_next",
+        {"tensor_parallel_size": 2},
+        {"VLLM_ENABLE_V1_MULTIPROCESSING": "1", "FLAGOS_HOST_DEVICES": "2"},
+    ),
+}
+
+
+@pytest.mark.parametrize(("kind", "options", "variables"), STATES.values(), ids=STATES)
+def test_layers_with_states(
+    report: Report,
+    release: releases.Release,
+    tmp_path: Path,
+    kind: str,
+    options: dict[str, Any],
+    variables: dict[str, str],
+) -> None:
+    if release.minor != "0.26":
+        pytest.skip("refused without Triton")
+    found = report("hybrid.py", kind, tmp_path, options, **variables)
+    assert found["tokens"] == found["expected"]
+    # In rows of the cache that have states of other sequences, also for the prompt of one token.
+    assert found["again"] == found["expected"]
+    assert "vllm::causal_conv1d_update" in found["calls"]
+
+
+SLEEPS: dict[str, tuple[str, dict[str, Any], dict[str, str]]] = {
+    "dense": ("dense", {}, {}),
+    "experts": ("experts", {}, {}),
+    "two ranks": (
+        "dense",
+        {"tensor_parallel_size": 2},
+        {"VLLM_ENABLE_V1_MULTIPROCESSING": "1", "FLAGOS_HOST_DEVICES": "2"},
+    ),
+}
+
+
+@pytest.mark.parametrize(("name", "options", "variables"), SLEEPS.values(), ids=SLEEPS)
+def test_sleep_and_new_weights(
+    report: Report,
+    models: Path,
+    tmp_path: Path,
+    name: str,
+    options: dict[str, Any],
+    variables: dict[str, str],
+) -> None:
+    file = tmp_path / "new.safetensors"
+    found = report("sleep.py", models / name, options, file, **variables)
+    assert len(found["done"]) == 22 + (not variables)
+
+
 def test_sampling_and_the_cache(report: Report, models: Path) -> None:
     found = report("features.py", models / "dense")
     assert len(found["done"]) == 24
@@ -325,7 +414,7 @@ def _wait(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
 
 
 REFUSED = {
-    "sleep": ({"enable_sleep_mode": True}, "[Ss]leep mode"),
+    "sleep": ({"enable_sleep_mode": True, "sleep_mode_backend": "criu"}, "--sleep-mode-backend"),
     "quantization": ({"quantization": "awq"}, "awq"),
     "attention": ({"attention_backend": "FLASH_ATTN"}, "vllm::paged_attention"),
     "cache": ({"kv_cache_dtype": "int8_per_token_head"}, "--kv-cache-dtype int8_per_token_head"),
@@ -360,7 +449,8 @@ CHECKS: dict[str, tuple[list[str], int, list[str]]] = {
         1,
         ["--tensor-parallel-size", "--attention-backend FLASH_ATTN"],
     ),
-    "refused by vLLM": (["--enable-sleep-mode"], 1, ["vLLM refuses it"]),
+    "refused by vLLM": (["--enable-cumem-allocator"], 1, ["vLLM refuses it"]),
+    "sleep": (["--enable-sleep-mode"], 0, []),
 }
 
 
@@ -435,3 +525,12 @@ def test_the_double_of_the_seam_is_true(release: releases.Release) -> None:
     from adapters.vllm.tests import seam_facts
 
     assert seam_facts.differences(Path(os.environ["VLLM_PATH"]), release) == []
+
+
+def test_the_facts_of_the_release_are_those_that_are_kept(release: releases.Release) -> None:
+    """`make vllm-diff` compares others with them. An installed vLLM has neither its pins nor its kernels' schemas."""
+    from adapters.vllm.tests.facts import __main__ as facts
+    from adapters.vllm.tests.facts import reading
+
+    found = facts.changes(facts.kept(release.minor), reading.read(Path(os.environ["VLLM_PATH"])))
+    assert [key for _, key, *_ in found if not key.startswith(("operator", "pin"))] == []

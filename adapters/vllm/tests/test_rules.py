@@ -165,6 +165,21 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         "--kv-cache-dtype fp8: an encoder alone has no cache in 8 bits",
     ),
     "cache": ({"cache_config__cache_dtype": "nvfp4"}, "--kv-cache-dtype nvfp4"),
+    "weights from a trainer's processes": (
+        {"weight_transfer_config": SimpleNamespace(backend="nccl")},
+        "--weight-transfer-config backend=nccl: vLLM's engines for it",
+    ),
+    "another sleep": (
+        {
+            "model_config__enable_sleep_mode": True,
+            "model_config__sleep_mode_backend": "checkpoint",
+        },
+        "--sleep-mode-backend checkpoint: sleep mode on flagos is over the core's allocator",
+    ),
+    "cache of a later release": (
+        {"cache_config__cache_dtype": "octave_k3v4"},
+        "--kv-cache-dtype octave_k3v4: flagos has no kernels for it; write auto or fp8",
+    ),
     "draft model": (
         {"speculative_config": SimpleNamespace(method="eagle")},
         "method=eagle: its kernels are Triton's:",
@@ -175,10 +190,6 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "hybrid": ({"model_config__is_hybrid": True}, "Some has layers with kernels of Triton"),
     "latent": ({"model_config__use_mla": True}, "Some has multi-head latent attention"),
-    "sleep": (
-        {"model_config__enable_sleep_mode": True},
-        "--enable-sleep-mode: it needs vLLM's own",
-    ),
     "transfer": (
         {"kv_transfer_config": SimpleNamespace(kv_connector="NixlConnector")},
         "--kv-transfer-config: NixlConnector has not been tried",
@@ -257,6 +268,7 @@ RIGHT: dict[str, dict[str, Any]] = {
     "replicas": {"parallel_config__data_parallel_size": 2},
     "two ranks": {"parallel_config__local_world_size": 2},
     "fp8": {"model_config__quantization": "fp8", "cache_config__cache_dtype": "fp8"},
+    "sleep": {"model_config__enable_sleep_mode": True},
     "n-grams": {"speculative_config": SimpleNamespace(method="ngram")},
     "attention": {"attention_config__backend": named("TRITON_ATTN")},
     "no model": {"model_config": None},
@@ -274,6 +286,41 @@ def test_what_is_served(changes: dict[str, Any]) -> None:
     if "model_config" in changes:
         given.model_config = None
     rules.require(given)
+
+
+@pytest.mark.parametrize(
+    ("minor", "changes", "option"),
+    [
+        ("0.26", {}, None),
+        ("0.26", {"cache_config__mamba_cache_mode": "align"}, "--mamba-cache-mode align"),
+        (
+            "0.26",
+            {"speculative_config": SimpleNamespace(method="ngram")},
+            "--speculative-config method=ngram",
+        ),
+        ("0.33", {}, "model"),
+    ],
+)
+def test_layers_with_states(
+    monkeypatch: pytest.MonkeyPatch, minor: str, changes: dict[str, Any], option: str | None
+) -> None:
+    monkeypatch.setattr(rules.releases, "installed", lambda: SimpleNamespace(minor=minor))
+    model = {
+        "model_config__is_hybrid": True,
+        "model_config__architectures": ["Qwen3NextForCausalLM"],
+    }
+    found = list(rules.problems(config(**model, **changes)))
+    assert [problem.option for problem in found] == ([] if option is None else [option])
+
+
+def test_a_sleep_changes_addresses_that_graphs_keep(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rules, "device_type", lambda: "cuda")
+    given = config(model_config__enable_sleep_mode=True)
+    given.compilation_config = SimpleNamespace(cudagraph_mode=named("FULL"))
+    (problem,) = rules.problems(given)
+    assert problem.option == "--enable-sleep-mode with cudagraph_mode=FULL"
+    given.compilation_config.cudagraph_mode = named("NONE")
+    assert list(rules.problems(given)) == []
 
 
 def test_everything_wrong_is_listed_at_once() -> None:

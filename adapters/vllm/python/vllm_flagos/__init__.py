@@ -26,11 +26,12 @@ def general() -> None:
     from vllm_flagos import activation
 
     if activation.platform_class() == activation.PLATFORM:
-        from vllm_flagos import kernels, torch_view
+        from vllm_flagos import answers, kernels, torch_view
 
         activation.require()
         kernels.declare()
         torch_view.restore()
+        answers.install()
 
 
 def register_operators() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import reduce
+from functools import partial, reduce
 from importlib import import_module
 from types import ModuleType
 from typing import Any
@@ -27,6 +27,29 @@ _OF_TRITON = {
         "lora_expand": torch.ops.vllm_flagos.lora_expand,
     },
 }
+# Where a model has layers with states: other models do not import these modules.
+_WITH_STATES: dict[str, dict[str, Any]] = {
+    "model_executor.layers.mamba.gdn.qwen_gdn_linear_attn": {
+        "causal_conv1d_fn": operators.causal_conv1d,
+        "causal_conv1d_update": operators.causal_conv1d_update,
+        "fused_post_conv_prep": operators.prepare_delta_rule,
+        "fla_chunk_gated_delta_rule": operators.chunk_gated_delta_rule,
+        "fused_sigmoid_gating_delta_rule_update": operators.gated_delta_rule_update,
+        "fused_recurrent_gated_delta_rule_packed_decode": operators.gated_delta_rule_packed_update,
+    },
+    "model_executor.layers.mamba.mamba_mixer2": {
+        "causal_conv1d_fn": operators.causal_conv1d,
+        "causal_conv1d_update": operators.causal_conv1d_update,
+        "mamba_chunk_scan_combined_varlen": operators.state_space_chunks,
+        "selective_state_update": operators.state_space_update,
+    },
+    "model_executor.layers.mamba.mamba_mixer": {
+        "causal_conv1d_fn": operators.causal_conv1d,
+        "causal_conv1d_update": operators.causal_conv1d_update,
+        "selective_scan_fn": operators.selective_scan,
+        "selective_state_update": operators.state_space_update,
+    },
+}
 _VIEWS_OF_HOST_MEMORY = (
     "utils.torch_utils",
     "v1.worker.gpu.buffer_utils",
@@ -35,8 +58,10 @@ _VIEWS_OF_HOST_MEMORY = (
 )
 
 
-def install() -> None:
+def install(with_states: bool = False) -> None:
     """Completes vLLM's modules, which it imports. Idempotent.
+
+    ``with_states``: those of layers with a state for each sequence, too.
 
     Raises RuntimeError for a name that this release of vLLM does not have.
     """
@@ -44,6 +69,12 @@ def install() -> None:
         torch_view.install(_module(module))
     torch_view.restore()
     functions_here = _FUNCTIONS if triton_missing() is not None else _FUNCTIONS | _OF_TRITON
+    if with_states:
+        functions_here = functions_here | _WITH_STATES
+        if triton_missing() is not None:
+            _zero_blocks()
+        if releases.installed().short_prompts_keep_states:
+            _begin_short_prompts()
     for module, functions in functions_here.items():
         for name, operator in functions.items():
             _known(_module(module), name)
@@ -65,6 +96,23 @@ def install() -> None:
 
     _known(_module("v1.worker.gpu_worker"), "kernel_warmup")
     _module("v1.worker.gpu_worker").kernel_warmup = warm_up  # type: ignore[attr-defined]
+
+
+def _begin_short_prompts() -> None:
+    """vLLM 0.26 takes a prompt of one token for a further token of a sequence, whose state another request left."""
+    module = _module("v1.attention.backends.gdn_attn")
+    own = _known(module, "split_decodes_and_prefills")
+    if not isinstance(own, partial):
+        split = partial(own, treat_short_extends_as_decodes=False)
+        module.split_decodes_and_prefills = split  # type: ignore[attr-defined]
+
+
+def _zero_blocks() -> None:
+    from vllm_flagos.zeroes import BlockZeroer
+
+    for module in ("v1.worker.utils", "v1.worker.gpu_model_runner"):
+        _known(_module(module), "KVBlockZeroer")
+        _module(module).KVBlockZeroer = BlockZeroer  # type: ignore[attr-defined]
 
 
 def warm_up(worker: Any) -> None:

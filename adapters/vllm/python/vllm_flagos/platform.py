@@ -14,7 +14,7 @@ from vllm.v1.attention.backends.registry import AttentionBackendEnum, register_b
 import flagos
 from flagos import _core
 from flagos_serving.declaration import capability, device_type
-from vllm_flagos import kernels, rules
+from vllm_flagos import kernels, media, rules
 from vllm_flagos.vllm import triton_missing
 
 logger = logging.getLogger(__name__)
@@ -34,6 +34,7 @@ class FlagosPlatform(Platform):
     device_type = "flagos"
     dispatch_key = "PrivateUse1"
     dist_backend = "flagos"
+    _described: Any = None  # the model's own configuration, by which requests are judged
     if _ON_CUDA:  # no other vendor's variable is known to take numbers alone
         device_control_env_var = "CUDA_VISIBLE_DEVICES"
     simple_compile_backend = "inductor" if _ON_CUDA else "eager"
@@ -126,6 +127,10 @@ class FlagosPlatform(Platform):
     @classmethod
     def is_pin_memory_available(cls) -> bool:
         """True: views of host memory need it."""
+        return True
+
+    def is_sleep_mode_available(self) -> bool:
+        """True, by `vllm_flagos.sleeping`."""
         return True
 
     @classmethod
@@ -236,12 +241,19 @@ class FlagosPlatform(Platform):
             setattr(vllm_config.compilation_config.pass_config, name, False)
 
     @classmethod
+    def validate_request(cls, processed_inputs: Any, params: Any) -> None:
+        """Raises ValueError for media that the model's encoder does not take."""
+        if cls._described is not None:
+            media.require(cls._described, processed_inputs)
+
+    @classmethod
     def check_and_update_config(cls, vllm_config: Any) -> None:
         """Refuses what flagos does not serve, and chooses the worker.
 
         Raises ValueError that lists everything in the configuration that will not work.
         """
         rules.require(vllm_config)
+        cls._described = getattr(vllm_config.model_config, "hf_config", None)
         # A forked child of a process that uses flagos cannot use it.
         os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
         parallel = vllm_config.parallel_config

@@ -22,6 +22,8 @@ class Release:
     first_runners_warm_up: tuple[str, str] | None
     # Module of the parser of `vllm serve`.
     parser: str
+    # Whether a prompt of one token gets the state of a former request, in models with gated delta nets.
+    short_prompts_keep_states: bool = False
 
     @property
     def minor(self) -> str:
@@ -52,6 +54,7 @@ RELEASES = (
             "warm_v1_block_table_kernels",
         ),
         parser="entrypoints.openai.cli_args",
+        short_prompts_keep_states=True,
     ),
     # Here an object launches the kernel that it holds.
     Release(

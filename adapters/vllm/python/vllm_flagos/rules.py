@@ -11,10 +11,20 @@ import torch
 from flagos import _core
 from flagos_serving.declaration import device_type
 from flagos_serving.refusals import Problem, Refusals
+from vllm_flagos import releases
 from vllm_flagos.vllm import triton_missing
 
 # Without quantization, and by kernels that flagos has.
 QUANTIZATIONS = ("fp8", "fp8_per_tensor", "compressed-tensors")
+# Models whose layers with states are operators of the plan, with references.
+WITH_STATES = {
+    *("Qwen3NextForCausalLM", "MambaForCausalLM", "Mamba2ForCausalLM", "JambaForCausalLM"),
+}
+# Types of a cache that have kernels. Each release has further ones.
+_CACHES = (
+    *("auto", "float16", "bfloat16", "fp8", "fp8_e4m3"),
+    *("int4_per_token_head", "int8_per_token_head", "fp8_per_token_head"),
+)
 _BLOCK = 16  # of vLLM's Triton backend: the tokens of a block are a multiple
 
 
@@ -209,7 +219,7 @@ def _cache_dtype(config: Any) -> Problem | None:
             "vLLM's attention reads caches of 8 bits as fp8_e4m3",
             "write fp8",
         )
-    if name.startswith("turboquant") or name == "nvfp4":
+    if name not in _CACHES:
         return Problem(
             f"--kv-cache-dtype {name}", "flagos has no kernels for it", "write auto or fp8"
         )
@@ -250,11 +260,37 @@ def _hybrid(config: Any) -> Problem | None:
         return None
     if not (model.is_hybrid or getattr(model, "is_attention_free", False)):
         return None
+    if set(model.architectures) & WITH_STATES:
+        return _with_states(config)
     return Problem(
         "model",
         f"{', '.join(model.architectures)} has layers with kernels of Triton: {triton_missing()}",
         "take a model with attention alone",
     )
+
+
+def _with_states(config: Any) -> Problem | None:
+    """What the references of layers with states do not do."""
+    if releases.installed().minor != "0.26":
+        return Problem(
+            "model",
+            f"layers with states have not been tried with this vLLM without Triton: {triton_missing()}",
+            f"pip install vllm=={releases.RELEASES[0].tried}, or take a device that Triton reaches",
+        )
+    if config.speculative_config is not None:
+        return Problem(
+            f"--speculative-config method={config.speculative_config.method}",
+            f"drafts of a model with states have kernels of Triton: {triton_missing()}",
+            "leave it out",
+        )
+    mode = getattr(config.cache_config, "mamba_cache_mode", "none")
+    if mode != "none":
+        return Problem(
+            f"--mamba-cache-mode {mode}",
+            f"states in a prefix cache have kernels of Triton: {triton_missing()}",
+            "write --no-enable-prefix-caching",
+        )
+    return None
 
 
 def _chunks(config: Any) -> Problem | None:
@@ -349,11 +385,41 @@ def _fusions(config: Any) -> Problem | None:
 
 def _sleep(config: Any) -> Problem | None:
     model = config.model_config
-    if model is None or not (
-        model.enable_sleep_mode or getattr(model, "enable_cumem_allocator", False)
-    ):
+    if model is None or not model.enable_sleep_mode:
         return None
-    return Problem("--enable-sleep-mode", "it needs vLLM's own allocator for CUDA", "leave it out")
+    chosen = getattr(model, "sleep_mode_backend", "cumem")
+    if chosen != "cumem":  # vLLM's default, under which flagos has its own
+        return Problem(
+            f"--sleep-mode-backend {chosen}",
+            "sleep mode on flagos is over the core's allocator",
+            "leave it out",
+        )
+    mode = getattr(getattr(config, "compilation_config", None), "cudagraph_mode", None)
+    graphs = "NONE" if mode is None else mode.name
+    if device_type() == "cuda" and graphs != "NONE":
+        return Problem(
+            f"--enable-sleep-mode with cudagraph_mode={graphs}",
+            "weights and caches have other addresses after a sleep, and graphs keep the former",
+            "write --compilation-config cudagraph_mode=NONE, or --enforce-eager",
+        )
+    if config.kv_transfer_config is not None:
+        return Problem(
+            "--enable-sleep-mode with --kv-transfer-config",
+            "a connector keeps the addresses of the caches",
+            "leave one out",
+        )
+    return None
+
+
+def _updates(config: Any) -> Problem | None:
+    given = getattr(config, "weight_transfer_config", None)
+    if given is None:
+        return None
+    return Problem(
+        f"--weight-transfer-config backend={given.backend}",
+        "vLLM's engines for it have collectives and handles of CUDA",
+        'leave it out, and call collective_rpc("flagos_update_weights", args=(weights,))',
+    )
 
 
 def _transfer(config: Any) -> Problem | None:
@@ -450,6 +516,7 @@ RULES: tuple[Callable[[Any], Problem | None], ...] = (
     _chunks,
     _latent,
     _sleep,
+    _updates,
     _transfer,
     _offloading,
     _visual_attention,

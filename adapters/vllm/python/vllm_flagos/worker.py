@@ -19,16 +19,18 @@ from vllm.v1.worker.workspace import init_workspace_manager
 
 import flagos
 from flagos_serving.declaration import device_type
-from vllm_flagos import completions, generators, layers
+from vllm_flagos import completions, generators, layers, sleeping, updates
 
 
 class FlagosWorker(Worker):
     """Serves one rank on one flagos device, with vLLM's own model runners."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        completions.install()
+    def __init__(self, vllm_config: Any, *args: Any, **kwargs: Any) -> None:
+        model = vllm_config.model_config
+        completions.install(with_states=model.is_hybrid or model.is_attention_free)
         layers.register()
-        super().__init__(*args, **kwargs)
+        super().__init__(vllm_config, *args, **kwargs)
+        self._sleep_mode_backend: sleeping.Sleep | None = None
 
     def init_device(self) -> None:
         """Takes the rank's device, joins the process group and makes the model runner.
@@ -76,6 +78,8 @@ class FlagosWorker(Worker):
 
     def execute_model(self, scheduler_output: Any) -> Any:
         """As vLLM's; what requests with a seed draw in this step can be taken back."""
+        if scheduler_output.total_num_scheduled_tokens:  # none where requests only end
+            self._awake(*sleeping.TAGS)
         if not self.use_v2_model_runner:
             generators.begin_step(self.model_runner)
         return super().execute_model(scheduler_output)
@@ -83,6 +87,10 @@ class FlagosWorker(Worker):
     def flagos_counters(self) -> dict[str, dict[str, int]]:
         """`flagos.counters` of this rank's process: ``llm.collective_rpc("flagos_counters")`` has those of all."""
         return flagos.counters()
+
+    def flagos_memory_reserved(self) -> int:
+        """The bytes that this rank's allocator has of its device."""
+        return int(torch.accelerator.memory_reserved(self.device))
 
     def _check_memory_of_the_machine(self) -> None:
         """The host vendor counts what flagos has alone; other ranks and programs have a part of the same memory."""
@@ -122,6 +130,54 @@ class FlagosWorker(Worker):
 
         return First
 
+    def _get_sleep_mode_backend(self) -> sleeping.Sleep:
+        if self._sleep_mode_backend is None:
+            runner = self.model_runner
+            draft = getattr(getattr(runner, "drafter", None), "model", None)
+            models = [
+                one for one in (runner.get_model(), draft) if isinstance(one, torch.nn.Module)
+            ]
+            self._sleep_mode_backend = sleeping.Sleep(models, runner.kv_caches)
+        return self._sleep_mode_backend
+
+    def wake_up(self, tags: list[str] | None = None) -> None:
+        """As vLLM's; what holds addresses of the caches gets the new ones."""
+        super().wake_up(tags)
+        runner = self.model_runner
+        zeroer = getattr(runner, "_kv_block_zeroer", getattr(runner, "kv_block_zeroer", None))
+        if zeroer is not None and (tags is None or "kv_cache" in tags):
+            runner._init_kv_zero_meta()
+
+    def reload_weights(self, *args: Any, **kwargs: Any) -> None:
+        """As vLLM's. Raises RuntimeError while the weights are asleep."""
+        self._awake("weights")
+        super().reload_weights(*args, **kwargs)
+
+    def update_weights(self, update_info: dict[str, Any]) -> None:
+        """As vLLM's. Raises RuntimeError while the weights are asleep."""
+        self._awake("weights")
+        super().update_weights(update_info)
+
+    def add_lora(self, lora_request: Any) -> bool:
+        """As vLLM's. Raises RuntimeError while the weights are asleep."""
+        self._awake("weights")
+        return bool(super().add_lora(lora_request))
+
+    def flagos_update_weights(self, weights: list[tuple[str, torch.Tensor]] | str) -> int:
+        """Loads new values of some weights, by the names of the checkpoint; returns how many.
+
+        ``llm.collective_rpc("flagos_update_weights", args=(weights,))`` with pairs of a name and a tensor, or a file
+        of safetensors, which also reaches engines in other processes. Each rank takes its part. The caches have keys
+        of the former weights: ``llm.reset_prefix_cache()``. Raises ValueError that lists each name and shape
+        that the checkpoint does not have, before anything is changed.
+        """
+        self._awake("weights")
+        return updates.load(self.model_runner, self.model_config, weights)
+
+    def _awake(self, *tags: str) -> None:
+        if self._sleep_mode_backend is not None:
+            self._sleep_mode_backend.require(*tags)
+
     def _maybe_get_memory_pool_context(self, tag: str) -> AbstractContextManager[Any]:
-        """No pool: vLLM asks for that of the sleep mode on every platform it does not know."""
+        """No pool: `vllm_flagos.sleeping` finds what the models and caches have."""
         return nullcontext()

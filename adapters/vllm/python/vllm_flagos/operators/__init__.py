@@ -16,18 +16,38 @@ from vllm_flagos.operators.speculation import (
     reject_greedily,
     reject_randomly,
 )
+from vllm_flagos.operators.states import (
+    causal_conv1d,
+    causal_conv1d_update,
+    chunk_gated_delta_rule,
+    gated_delta_rule_packed_update,
+    gated_delta_rule_update,
+    prepare_delta_rule,
+    selective_scan,
+    state_space_chunks,
+    state_space_update,
+)
 
 __all__ = [
     "block_scaled_mm",
+    "causal_conv1d",
+    "causal_conv1d_update",
+    "chunk_gated_delta_rule",
     "expand_to_tokens",
     "fused_experts",
+    "gated_delta_rule_packed_update",
+    "gated_delta_rule_update",
     "lora_expand",
     "lora_shrink",
     "paged_attention",
     "prefill_attention",
+    "prepare_delta_rule",
     "recover_tokens",
     "reject_greedily",
     "reject_randomly",
     "reshape_and_cache",
+    "selective_scan",
     "slot_mapping",
+    "state_space_chunks",
+    "state_space_update",
 ]
