@@ -47,7 +47,7 @@ test-rust: $(STAMPS)/venv ## unit, property and vendor tests of the Rust crates
 DISTRIBUTED := $(addprefix adapters/torch/tests/test_,distributed.py distributed_attention.py several_hosts.py)
 # With FlagGems interpreted, in processes of their own.
 FLAGGEMS_TESTS := adapters/torch/tests/flaggems adapters/torch-tools/tests/flaggems adapters/vllm/tests/test_flaggems.py
-QUICK_PARTS := $(addprefix test-,python torch distributed te lightx2v vllm-seam whole)
+QUICK_PARTS := $(addprefix test-,python torch distributed te lightx2v vllm-seam trainers-seam whole)
 SLOW_PARTS := $(addsuffix -slow,$(addprefix test-,torch whole))
 .PHONY: $(QUICK_PARTS) $(SLOW_PARTS) test-models
 test-python: ## the wheel flagos: native module, Python API, command line
@@ -57,6 +57,7 @@ test-distributed: ## the backend of torch.distributed, with ranks as processes
 test-te: ## the TransformerEngine adapter
 test-lightx2v: ## the LightX2V adapter
 test-vllm-seam: ## the vLLM adapter over a double of vLLM's plugin seam
+test-trainers-seam: ## the adapter of trainers over doubles of their choice of a device, and its operators
 test-models: ## whole models, a part of test-whole and test-whole-slow
 test-whole: ## tests/: whole models, launches, the fuzzer, the conformance harness, the layout
 test-whole-slow: ## slow tests of tests/: the tools for GPUs, pages that are followed
@@ -66,6 +67,7 @@ test-distributed: FOLDER := $(DISTRIBUTED)
 test-te: FOLDER := adapters/te/tests $(TWO)
 test-lightx2v: FOLDER := adapters/lightx2v/tests tests/examples/test_lightx2v.py $(TWO)
 test-vllm-seam: FOLDER := adapters/vllm/tests $(TWO) $(addprefix --ignore=,$(FLAGGEMS_TESTS))
+test-trainers-seam: FOLDER := adapters/trainers/tests $(TWO)
 test-models: FOLDER := tests/models $(TWO)
 test-whole test-whole-slow: FOLDER := tests $(TWO) --ignore=tests/site
 test-whole-slow: FOLDER += --ignore=tests/examples
@@ -106,6 +108,12 @@ test-ascend-triton: setup-dev $(STAMPS)/ascend-triton ## triton-ascend's wheel o
 test-vllm: export VLLM_PATH := $(VLLM)
 test-vllm: setup-dev $(STAMPS)/vllm ## vLLM itself with tiny models on the host vendor, beside transformers on the CPU
 	$(pytest) adapters/vllm/tests tests/examples/test_vllm.py -m "vllm or slow" $(ARGS)
+
+# MEGATRON_PATH and TORCHTITAN_PATH name checkouts: neither is on PyPI as it is tested.
+.PHONY: test-trainers
+test-trainers: export TRAINERS_PATH := $(TRAINERS)
+test-trainers: setup-dev $(STAMPS)/trainers ## DeepSpeed, Megatron-LM-FL, torchtitan and TRL on two ranks of the host, beside the CPU
+	$(pytest) adapters/trainers/tests/long_*.py $(ARGS)
 
 .PHONY: test-torchs-distributed
 test-torchs-distributed: setup-dev ## torch's own tests of torch.distributed, with the backend flagos

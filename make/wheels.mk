@@ -14,9 +14,10 @@ TORCH_WHEEL_SOURCES := Cargo.toml Cargo.lock \
 TOOLS_SOURCES := $(call find_sources,$(addprefix adapters/torch-tools/,pyproject.toml README.md python))
 LIGHTX2V_SOURCES := $(call find_sources,$(addprefix adapters/lightx2v/,pyproject.toml README.md python))
 VLLM_SOURCES := $(call find_sources,$(addprefix adapters/vllm/,pyproject.toml README.md python))
+TRAINERS_SOURCES := $(call find_sources,$(addprefix adapters/trainers/,pyproject.toml README.md python))
 
 # Installed by `make setup`.
-PACKAGES := torch-fl torch-fl-tools te-fl lightx2v-fl vllm-flagos
+PACKAGES := torch-fl torch-fl-tools te-fl lightx2v-fl vllm-flagos flagos-trainers
 
 # Each a library with its manifest.
 CHIPS := ascend metax
@@ -83,6 +84,12 @@ $(DIST)/.vllm-flagos: $(VLLM_SOURCES) | $(STAMPS)/requirements
 	@rm -rf adapters/vllm/build adapters/vllm/python/*.egg-info
 	@touch "$@"
 
+$(DIST)/.flagos-trainers: $(TRAINERS_SOURCES) | $(STAMPS)/requirements
+	@rm -f $(DIST)/flagos_trainers-*.whl && mkdir -p $(DIST)
+	"$(PY)" -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir $(DIST) adapters/trainers
+	@rm -rf adapters/trainers/build adapters/trainers/python/*.egg-info
+	@touch "$@"
+
 # The wheel of a chip: into this folder, and with what cargo is to make it of.
 define chip_wheel
 @rm -f $(2)/flagos_$(1)-*$(3)*.whl && mkdir -p $(2)
@@ -115,3 +122,6 @@ $(STAMPS)/lightx2v-fl: $(DIST)/.lightx2v-fl $(STAMPS)/torch-fl
 
 $(STAMPS)/vllm-flagos: $(DIST)/.vllm-flagos $(STAMPS)/torch-fl
 	$(call install_wheel,vllm_flagos)
+
+$(STAMPS)/flagos-trainers: $(DIST)/.flagos-trainers $(STAMPS)/torch-fl
+	$(call install_wheel,flagos_trainers)

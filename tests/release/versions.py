@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 NUMBER = r"\d+\.\d+\.\d+(?:(?:a|b|rc)\d+)?"
 DISTRIBUTIONS = (
     *("flagos", "flagos-ascend", "flagos-metax"),
-    *("torch-fl", "torch-fl-tools", "te-fl", "lightx2v-fl", "vllm-flagos"),
+    *("torch-fl", "torch-fl-tools", "te-fl", "lightx2v-fl", "vllm-flagos", "flagos-trainers"),
 )
 _HOME = re.compile(rf'^version = "({NUMBER})"', re.MULTILINE)
 _COPY = re.compile(rf'(?:^version = "|"(?:{"|".join(DISTRIBUTIONS)})==)({NUMBER})"', re.MULTILINE)
