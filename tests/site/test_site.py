@@ -24,6 +24,7 @@ MODULES = {
     "torch-fl": "adapters/torch/python/torch_fl/__init__.py",
     "te-fl": "adapters/te/python/te_fl/__init__.py",
     "vllm-flagos": "adapters/vllm/python/vllm_flagos/__init__.py",
+    "flagos-trainers": "adapters/trainers/python/flagos_trainers/__init__.py",
     "lightx2v-fl": "adapters/lightx2v/python/lightx2v_fl/__init__.py",
 }
 # The version, and the module that has a page of its own.

@@ -22,6 +22,7 @@ CHANGED = {
     "x.y.is_cuda": ("x.y.is_flagos", {"is_cuda": 1}),
     "f('cuda', 'cuda:1', 'cuda_x')": ("f('flagos', 'flagos:1', 'cuda_x')", {"device": 2}),
     "f(f'cuda:{n}')": ("f(f'flagos:{n}')", {"device": 1}),
+    "x.type() == 'torch.cuda.HalfTensor'": ("x.type() == 'torch.flagos.HalfTensor'", {"type": 1}),
     "g(backend='nccl')": ("g(backend='flagos')", {"nccl": 1}),
     "from torch.cuda import device as d": (
         "from flagos_trainers.megatron.names import device as d",

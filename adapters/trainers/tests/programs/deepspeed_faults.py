@@ -1,7 +1,7 @@
 """Trains with ZeRO 2, saves, and then meets a fault: ``torchrun ... deepspeed_faults.py FOLDER WHAT``.
 
 ``train`` saves after the second of four steps. ``resume`` loads that and goes on. The others load it, and fail:
-``killed`` is a rank that dies in a step, ``full`` a disk without space for the next checkpoint, ``ranks`` a number of
+``killed`` is a rank that dies in a step, ``full`` files that may not grow, as on a full disk, ``ranks`` a number of
 ranks that the checkpoint does not have, ``kernel`` an option that needs a CUDA kernel of DeepSpeed.
 """
 
@@ -43,10 +43,7 @@ def main() -> None:
         if what == "full":
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
             resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 14, 1 << 14))
-            try:
-                engine.save_checkpoint(folder / "checkpoints", tag="second")
-            except Exception as error:
-                raise OSError("No space left on device: the checkpoint was not written") from error
+            engine.save_checkpoint(folder / "checkpoints", tag="second")
     if rank == 0:
         print("RESULT " + json.dumps({"case": what, "losses": losses}), flush=True)
     torch.distributed.destroy_process_group()

@@ -6,6 +6,7 @@ CUDA device of torch beside flagos keeps its name:
 
 - ``torch.cuda.X`` becomes ``torch.flagos.X``, or `flagos_trainers.megatron.names.X` for what is called otherwise there
 - ``"cuda"`` and ``"cuda:0"`` become ``"flagos"`` and ``"flagos:0"``, ``"nccl"`` becomes ``"flagos"``
+- ``"torch.cuda.FloatTensor"`` becomes ``"torch.flagos.FloatTensor"``
 - ``x.cuda()`` becomes ``x.flagos()``, and ``x.is_cuda`` becomes ``x.is_flagos``
 
 Each place is counted, and `places` has a table of them for each release: a place that is not in it was never looked at.
@@ -18,6 +19,7 @@ import ast
 import importlib.abc
 import importlib.machinery
 import logging
+import re
 import sys
 import types
 from collections import Counter
@@ -33,6 +35,7 @@ PACKAGE = "megatron"
 # The platforms' own modules are about CUDA and the others.
 _OTHERS_OWN = ("megatron.plugin.platform.platform_",)
 _INJECTED = "_flagos_names"
+_TENSOR_TYPE = re.compile(r"torch\.cuda\.[A-Z]\w*Tensor")
 _TORCH_CUDA = "torch.cuda"
 
 logger = logging.getLogger("flagos")
@@ -110,6 +113,9 @@ class Retarget(ast.NodeTransformer):
             if text == "cuda" or text.startswith("cuda:"):
                 self.counts["device"] += 1
                 node.value = "flagos" + text[len("cuda") :]
+            elif _TENSOR_TYPE.fullmatch(text):  # what `x.type()` is compared with
+                self.counts["type"] += 1
+                node.value = text.replace("cuda", "flagos")
             elif text == "nccl":
                 self.counts["nccl"] += 1
                 node.value = "flagos"
