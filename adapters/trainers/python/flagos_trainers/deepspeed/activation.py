@@ -77,14 +77,14 @@ def _refuse(choice: Any, reason: str) -> None:
 
 
 def _judge_configurations() -> None:
-    """Lets DeepSpeed refuse configurations that need its CUDA kernels, when it reads them."""
+    """Refuses configurations that need DeepSpeed's CUDA kernels where it has checked them itself."""
     from flagos_trainers.deepspeed import rules
 
     configuration: Any = sys.modules[_CONFIG_MODULE].DeepSpeedConfig
     check = configuration._do_sanity_check
 
     def checked(self: Any) -> None:
-        rules.require(self._param_dict)
         check(self)
+        rules.require(self._param_dict)
 
     configuration._do_sanity_check = checked
