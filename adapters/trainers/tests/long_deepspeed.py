@@ -139,6 +139,7 @@ def test_the_launcher_starts_ranks_on_flagos(tmp_path: Path) -> None:
         sys.executable,
         "-m",
         "deepspeed.launcher.runner",
+        "--no_local_rank",
         "--num_gpus",
         "2",
         str(CASES),

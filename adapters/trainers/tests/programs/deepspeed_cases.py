@@ -9,7 +9,6 @@ by rank 0: the losses as hexadecimal floats, and for a case that resumes those o
 from __future__ import annotations
 
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -252,8 +251,6 @@ def main() -> None:
         if rank == 0:
             print("RESULT " + json.dumps(found), flush=True)
     torch.distributed.destroy_process_group()
-    sys.stdout.flush()
-    os._exit(0)  # DeepSpeed's threads of asynchronous files do not end by themselves
 
 
 if __name__ == "__main__":
