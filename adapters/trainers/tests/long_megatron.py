@@ -166,4 +166,6 @@ def test_a_killed_rank_ends_the_job_and_leaves_the_checkpoint(
         timeout=900,
     )
     assert "Signal 9" in output
-    assert 4 in steps(pretrain(checkout, 2, f"--load {place} --ckpt-step 3"))
+    assert 4 in steps(
+        pretrain(checkout, 2, f"--load {place} --ckpt-step 3 --override-opt-param-scheduler")
+    )
