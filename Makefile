@@ -87,12 +87,12 @@ bench: setup ## operator overhead over cpu, allocator, import and start-up times
 	"$(PY)" -m tests.bench.overhead $(ARGS)
 
 .PHONY: wheels
-wheels: $(DIST)/.flagos $(CHIPS:%=$(DIST)/.flagos-%) $(DIST)/.torch-fl $(DIST)/.torch-fl-tools $(DIST)/.te-fl $(DIST)/.lightx2v-fl $(DIST)/.flagos-serving $(DIST)/.vllm-flagos $(DIST)/.sglang-flagos ## build all wheels into dist/
+wheels: $(DIST)/.flagos $(CHIPS:%=$(DIST)/.flagos-%) $(DIST)/.torch-fl $(DIST)/.torch-fl-tools $(DIST)/.te-fl $(DIST)/.lightx2v-fl $(DIST)/.flagos-serving $(DIST)/.vllm-flagos $(DIST)/.sglang-flagos $(DIST)/.flagos-trainers ## build all wheels into dist/
 	@ls -l $(DIST)/*.whl
 
 .PHONY: dist
-dist: $(DIST_WHEELS) $(DIST)/.torch-fl-tools $(DIST)/.te-fl $(DIST)/.lightx2v-fl $(DIST)/.flagos-serving $(DIST)/.vllm-flagos $(DIST)/.sglang-flagos ## portable wheels for DIST_PROCESSORS, with shims for DIST_TORCHES, into dist/portable/
-	@cp $(DIST)/torch_fl_tools-*.whl $(DIST)/te_fl-*.whl $(DIST)/lightx2v_fl-*.whl $(DIST)/flagos_serving-*.whl $(DIST)/vllm_flagos-*.whl $(DIST)/sglang_flagos-*.whl $(PORTABLE)
+dist: $(DIST_WHEELS) $(DIST)/.torch-fl-tools $(DIST)/.te-fl $(DIST)/.lightx2v-fl $(DIST)/.flagos-serving $(DIST)/.vllm-flagos $(DIST)/.sglang-flagos $(DIST)/.flagos-trainers ## portable wheels for DIST_PROCESSORS, with shims for DIST_TORCHES, into dist/portable/
+	@cp $(DIST)/torch_fl_tools-*.whl $(DIST)/te_fl-*.whl $(DIST)/lightx2v_fl-*.whl $(DIST)/flagos_serving-*.whl $(DIST)/vllm_flagos-*.whl $(DIST)/sglang_flagos-*.whl $(DIST)/flagos_trainers-*.whl $(PORTABLE)
 	@ls -l $(PORTABLE)/*.whl
 
 .PHONY: docs

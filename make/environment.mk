@@ -89,6 +89,14 @@ $(STAMPS)/sglang: $(SGLANG_REQUIREMENTS) $(STAMPS)/requirements
 	$(PIP) install --quiet --no-deps --target "$(SGLANG)" -r $(SGLANG_REQUIREMENTS)
 	@touch "$@"
 
+# DeepSpeed is built from its sources without kernels: it compiles those that it needs at their first use.
+TRAINERS := $(abspath $(VENV))/trainers
+$(STAMPS)/trainers: requirements/trainers.txt $(STAMPS)/requirements
+	@rm -rf "$(TRAINERS)"
+	DS_BUILD_OPS=0 TORCH_DEVICE_BACKEND_AUTOLOAD=0 $(PIP) install --quiet --no-deps --no-build-isolation \
+	  --target "$(TRAINERS)" -r requirements/trainers.txt
+	@touch "$@"
+
 # Never in the environment: it has the same files as `triton`. The tests run it in a Python 3.11, and say if there is none.
 ASCEND_TRITON := $(abspath $(VENV))/ascend-triton
 $(STAMPS)/ascend-triton: requirements/ascend-triton.txt $(STAMPS)/requirements

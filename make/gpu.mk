@@ -7,7 +7,7 @@
 GPU_PYTHON ?= $(if $(wildcard $(PY)),$(PY),python3)
 GPU_SITE := $(abspath $(DIST))/site
 GPU_RUN := "$(GPU_SITE)/bin/python"
-GPU_WHEELS := $(addprefix $(DIST)/,$(addsuffix -*.whl,flagos flagos_metax torch_fl torch_fl_tools te_fl lightx2v_fl flagos_serving vllm_flagos sglang_flagos))
+GPU_WHEELS := $(addprefix $(DIST)/,$(addsuffix -*.whl,flagos flagos_metax torch_fl torch_fl_tools te_fl lightx2v_fl flagos_serving vllm_flagos sglang_flagos flagos_trainers))
 CORE_CUDA_TESTS := $(DIST)/vendor_conformance_cuda
 # Opened by the program, from beside it.
 EXPORTED_CUDA := $(addprefix $(DIST)/libflagos_,exported_cuda.so cudalib.so)

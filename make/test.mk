@@ -48,7 +48,7 @@ DISTRIBUTED := $(addprefix adapters/torch/tests/test_,distributed.py distributed
 # With FlagGems interpreted, in processes of their own.
 FLAGGEMS_TESTS := adapters/torch/tests/flaggems adapters/torch-tools/tests/flaggems \
   $(addsuffix /tests/test_flaggems.py,$(addprefix adapters/,vllm sglang))
-QUICK_PARTS := $(addprefix test-,python torch distributed te lightx2v vllm-seam sglang-seam whole)
+QUICK_PARTS := $(addprefix test-,python torch distributed te lightx2v vllm-seam sglang-seam trainers-seam whole)
 SLOW_PARTS := $(addsuffix -slow,$(addprefix test-,torch whole))
 .PHONY: $(QUICK_PARTS) $(SLOW_PARTS) test-models
 test-python: ## the wheel flagos: native module, Python API, command line
@@ -59,6 +59,7 @@ test-te: ## the TransformerEngine adapter
 test-lightx2v: ## the LightX2V adapter
 test-vllm-seam: ## the vLLM adapter over a double of vLLM's plugin seam
 test-sglang-seam: ## the SGLang adapter over a double of SGLang's platform seam
+test-trainers-seam: ## the adapter of trainers over doubles of their choice of a device, and its operators
 test-models: ## whole models, a part of test-whole and test-whole-slow
 test-whole: ## tests/: whole models, launches, the fuzzer, the conformance harness, the layout
 test-whole-slow: ## slow tests of tests/: the tools for GPUs, pages that are followed
@@ -69,6 +70,7 @@ test-te: FOLDER := adapters/te/tests $(TWO)
 test-lightx2v: FOLDER := adapters/lightx2v/tests tests/examples/test_lightx2v.py $(TWO)
 test-vllm-seam: FOLDER := adapters/vllm/tests $(TWO) $(addprefix --ignore=,$(FLAGGEMS_TESTS))
 test-sglang-seam: FOLDER := adapters/sglang/tests -n 2 $(addprefix --ignore=,$(FLAGGEMS_TESTS))
+test-trainers-seam: FOLDER := adapters/trainers/tests $(TWO)
 test-models: FOLDER := tests/models $(TWO)
 test-whole test-whole-slow: FOLDER := tests $(TWO) --ignore=tests/site
 test-whole-slow: FOLDER += --ignore=tests/examples
@@ -124,6 +126,12 @@ vllm-diff: setup-dev ## what a release of vLLM changes of the adapter's seam: ma
 vllm-facts: setup-dev ## read the facts of the releases of vLLM that flagos serves again, after a change of the adapter
 	@for release in $$("$(PY)" -c "from vllm_flagos import releases as r; print(*(one.tried for one in r.RELEASES))"); do \
 	  "$(PY)" -m adapters.vllm.tests.facts $$release --keep; done
+
+# MEGATRON_PATH and TORCHTITAN_PATH name checkouts: neither is on PyPI as it is tested.
+.PHONY: test-trainers
+test-trainers: export TRAINERS_PATH := $(TRAINERS)
+test-trainers: setup-dev $(STAMPS)/trainers ## DeepSpeed, Megatron-LM-FL, torchtitan and TRL on two ranks of the host, beside the CPU
+	$(pytest) adapters/trainers/tests/long_*.py $(ARGS)
 
 .PHONY: test-torchs-distributed
 test-torchs-distributed: setup-dev ## torch's own tests of torch.distributed, with the backend flagos

@@ -16,9 +16,10 @@ LIGHTX2V_SOURCES := $(call find_sources,$(addprefix adapters/lightx2v/,pyproject
 SERVING_SOURCES := $(call find_sources,$(addprefix adapters/serving/,pyproject.toml README.md python))
 SGLANG_SOURCES := $(call find_sources,$(addprefix adapters/sglang/,pyproject.toml README.md python))
 VLLM_SOURCES := $(call find_sources,$(addprefix adapters/vllm/,pyproject.toml README.md python))
+TRAINERS_SOURCES := $(call find_sources,$(addprefix adapters/trainers/,pyproject.toml README.md python))
 
 # Installed by `make setup`.
-PACKAGES := torch-fl torch-fl-tools te-fl lightx2v-fl flagos-serving vllm-flagos sglang-flagos
+PACKAGES := torch-fl torch-fl-tools te-fl lightx2v-fl flagos-serving vllm-flagos sglang-flagos flagos-trainers
 
 # Each a library with its manifest.
 CHIPS := ascend metax
@@ -97,6 +98,12 @@ $(DIST)/.sglang-flagos: $(SGLANG_SOURCES) | $(STAMPS)/requirements
 	@rm -rf adapters/sglang/build adapters/sglang/python/*.egg-info
 	@touch "$@"
 
+$(DIST)/.flagos-trainers: $(TRAINERS_SOURCES) | $(STAMPS)/requirements
+	@rm -f $(DIST)/flagos_trainers-*.whl && mkdir -p $(DIST)
+	"$(PY)" -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir $(DIST) adapters/trainers
+	@rm -rf adapters/trainers/build adapters/trainers/python/*.egg-info
+	@touch "$@"
+
 # The wheel of a chip: into this folder, and with what cargo is to make it of.
 define chip_wheel
 @rm -f $(2)/flagos_$(1)-*$(3)*.whl && mkdir -p $(2)
@@ -135,3 +142,6 @@ $(STAMPS)/vllm-flagos: $(DIST)/.vllm-flagos $(STAMPS)/flagos-serving
 
 $(STAMPS)/sglang-flagos: $(DIST)/.sglang-flagos $(STAMPS)/flagos-serving
 	$(call install_wheel,sglang_flagos)
+
+$(STAMPS)/flagos-trainers: $(DIST)/.flagos-trainers $(STAMPS)/torch-fl
+	$(call install_wheel,flagos_trainers)

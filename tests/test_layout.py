@@ -318,6 +318,7 @@ def test_a_chip_is_a_wheel_with_a_library_and_its_manifest() -> None:
 # Which packages of adapters a package may import besides its own and `flagos`. The tools around torch_fl are above it.
 IMPORTS: dict[str, set[str]] = {
     "flagos_serving": {"torch_fl", "torch_fl_tools"},
+    "flagos_trainers": {"torch_fl"},
     "lightx2v_fl": {"torch_fl"},
     "sglang_flagos": {"flagos_serving", "torch_fl"},
     "te_fl": set(),

@@ -111,6 +111,8 @@ declare! {
         "Manifests of vendor libraries, or folders with manifests, to find vendors in. Each must exist.";
     ALIAS_CUDA: "FLAGOS_ALIAS_CUDA", VarKind::Flag, "`0`", Configuration,
         "`cuda` means flagos in programs of torch, from `import torch` on, as after `torch.flagos.alias_cuda()`. Where torch has CUDA devices `import torch` fails with the reason.";
+    MEGATRON: "FLAGOS_MEGATRON", VarKind::Flag, "`0`", Configuration,
+        "Megatron-LM-FL trains on flagos: its platform is flagos, and its modules read `cuda` as flagos, from `import torch` on. Needs `flagos-trainers`, else `import torch` fails with the reason.";
     ACCELERATOR: "FLAGOS_ACCELERATOR", VarKind::Text, "when the program asks", Configuration,
         "`flagos` makes the device torch's accelerator at `import torch` where torch has the same device under another name; otherwise a program's first `import torch_fl` or `flagos` device string does. PyTorch-Plugin-FL's names of chips have no effect: `FLAGOS_VENDOR` chooses at run time.";
 

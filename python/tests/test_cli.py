@@ -157,6 +157,7 @@ def test_nothing_of_an_adapter_is_imported_until_it_is_asked(interpreter: Interp
         "lightx2v_fl",
         "vllm_flagos",
         "sglang_flagos",
+        "flagos_trainers",
     } & set(result.err.split())
 
 

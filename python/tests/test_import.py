@@ -70,7 +70,15 @@ def test_extras_pin_the_adapters_to_this_version() -> None:
         f"{distribution}=={flagos.__version__}"
         for distribution in (
             *("flagos-ascend", "flagos-metax"),
-            *("lightx2v-fl", "te-fl", "torch-fl", "torch-fl-tools", "vllm-flagos", "sglang-flagos"),
+            *(
+                "lightx2v-fl",
+                "te-fl",
+                "torch-fl",
+                "torch-fl-tools",
+                "vllm-flagos",
+                "sglang-flagos",
+                "flagos-trainers",
+            ),
         )
     }
     assert metadata.version("flagos") == flagos.__version__

@@ -23,6 +23,7 @@ DISTRIBUTIONS = (
         "flagos-serving",
         "vllm-flagos",
         "sglang-flagos",
+        "flagos-trainers",
     ),
 )
 _HOME = re.compile(rf'^version = "({NUMBER})"', re.MULTILINE)

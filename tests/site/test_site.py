@@ -26,6 +26,7 @@ MODULES = {
     "flagos-serving": "adapters/serving/python/flagos_serving/__init__.py",
     "vllm-flagos": "adapters/vllm/python/vllm_flagos/__init__.py",
     "sglang-flagos": "adapters/sglang/python/sglang_flagos/__init__.py",
+    "flagos-trainers": "adapters/trainers/python/flagos_trainers/__init__.py",
     "lightx2v-fl": "adapters/lightx2v/python/lightx2v_fl/__init__.py",
 }
 # The version, and the module that has a page of its own.

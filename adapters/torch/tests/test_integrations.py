@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
+import flagos
+
 safetensors = pytest.importorskip("safetensors.torch", reason="safetensors is not installed")
 transformers = pytest.importorskip("transformers", reason="transformers is not installed")
 
@@ -160,6 +162,21 @@ def accelerate_on(monkeypatch: pytest.MonkeyPatch) -> object:
 
     yield choose
     state.AcceleratorState._reset_state(reset_partial_state=True)
+
+
+def test_accelerate_and_deepspeed_take_one_device(
+    accelerate_on, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accelerate = pytest.importorskip("accelerate")
+    monkeypatch.setenv("ACCELERATE_USE_DEEPSPEED", "true")
+    for other in (None, "cpu"):
+        accelerate_on("flagos")
+        if other is None:
+            monkeypatch.delenv("DS_ACCELERATOR", raising=False)
+        else:
+            monkeypatch.setenv("DS_ACCELERATOR", other)
+        with pytest.raises(flagos.UnsupportedError, match="Set DS_ACCELERATOR=flagos, too"):
+            accelerate.PartialState()
 
 
 def trained(folder: Path, **options: object) -> tuple[list[float], torch.nn.Module]:

@@ -9,6 +9,7 @@ device is first used.
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 import warnings
 from types import ModuleType
@@ -35,6 +36,7 @@ def _autoload() -> None:
         _give_up(error)
     else:
         _alias_cuda_if_requested()
+        _complete_megatron_if_requested()
         from torch_fl import tools
 
         for tool in tools.requested():
@@ -66,6 +68,14 @@ def _alias_cuda_if_requested() -> None:
 
     if cuda_names.is_requested():
         cuda_names.alias_cuda()
+
+
+def _complete_megatron_if_requested() -> None:
+    """As `_alias_cuda_if_requested`. Most programs do not import the module."""
+    if os.environ.get("FLAGOS_MEGATRON"):
+        from torch_fl.integrations import trainers
+
+        trainers.complete_megatron_if_requested()
 
 
 def _ask() -> None:
@@ -106,6 +116,7 @@ if not _is_importing("torch"):
 
     _register.register()
     _alias_cuda_if_requested()
+    _complete_megatron_if_requested()
 
     from flagos.routing import route
     from torch_fl._version import __version__

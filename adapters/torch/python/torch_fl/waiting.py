@@ -8,7 +8,8 @@ flagos, so under a vendor whose device torch knows already the device is registe
 - a device string: `device="flagos"`, `x.to("flagos:1")`, `torch.device("flagos")`, a checkpoint that
   was saved on the device, `safetensors.torch.load_file(f, device="flagos")`,
 - the backend `flagos` of torch.distributed,
-- `FLAGOS_ACCELERATOR=flagos` or LightX2V's `PLATFORM=flagos`, at `import torch`,
+- `FLAGOS_ACCELERATOR=flagos`, LightX2V's `PLATFORM=flagos`, DeepSpeed's `DS_ACCELERATOR=flagos` or
+  `FLAGOS_MEGATRON=1`, at `import torch`,
 - `ACCELERATE_TORCH_DEVICE=flagos`, at the import of accelerate or of transformers' `TrainingArguments`: these take a
   device of their own before they make one of that string.
 
@@ -36,7 +37,12 @@ from torch_fl.native.description import built_into_torch, description, is_known_
 
 _DEVICE = "flagos"
 _MODULE = f"torch.{_DEVICE}"
-_ASKING = {"FLAGOS_ACCELERATOR": _DEVICE, "PLATFORM": _DEVICE}
+_ASKING = {
+    "FLAGOS_ACCELERATOR": _DEVICE,
+    "PLATFORM": _DEVICE,
+    "DS_ACCELERATOR": _DEVICE,
+    "FLAGOS_MEGATRON": "1",
+}
 _CHOICE_OF_ACCELERATE = "ACCELERATE_TORCH_DEVICE"
 _TAKE_ACCELERATES_CHOICE = ("accelerate", "transformers.training_args")
 _AFTER_TORCHS_OWN = 100  # torch's packages have priorities from 10 to 26

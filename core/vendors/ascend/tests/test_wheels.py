@@ -18,7 +18,7 @@ pytest.importorskip("torch_fl", reason="the torch adapter is not installed")
 pytestmark = [pytest.mark.slow, pytest.mark.ascend]
 
 WHEELS = Path(os.environ.get("WHEELS", Path(__file__).resolve().parents[4] / "dist"))
-OURS = ("flagos", "torch_fl", "te_fl", "lightx2v_fl", "vllm_flagos")
+OURS = ("flagos", "torch_fl", "te_fl", "lightx2v_fl", "vllm_flagos", "flagos_trainers")
 
 
 @pytest.fixture(scope="module")

@@ -42,12 +42,23 @@ def is_chosen() -> bool:
 def _backend(
     self: Any, cpu: bool = False, sagemaker_dp: bool = False, backend: str | None = None
 ) -> tuple[str | None, Any]:
+    if not cpu and is_chosen() and state_module.parse_flag_from_env("ACCELERATE_USE_DEEPSPEED"):
+        _require_deepspeeds_choice()
     if cpu or sagemaker_dp or not is_chosen() or int(os.environ.get("LOCAL_RANK", -1)) == -1:
         prepared: tuple[str | None, Any] = _prepare_backend(self, cpu, sagemaker_dp, backend)
         return prepared
     # DistributedDataParallel gets no device index, because ranks of one host may share a device.
     os.environ["ACCELERATE_BYPASS_DEVICE_MAP"] = "true"
     return backend or _DEVICE, DistributedType.MULTI_GPU
+
+
+def _require_deepspeeds_choice() -> None:
+    """Raises UnsupportedError where DeepSpeed would take another device than accelerate."""
+    if os.environ.get("DS_ACCELERATOR") != _DEVICE:
+        raise UnsupportedError(
+            f"{_CHOICE}=flagos is set, and DS_ACCELERATOR is not flagos: DeepSpeed would take another device. Set "
+            "DS_ACCELERATOR=flagos, too (it needs flagos-trainers: pip install 'flagos[trainers]')"
+        )
 
 
 def _device(self: Any) -> None:
@@ -92,6 +103,8 @@ def _initialize(self: Any, *args: Any, **kwargs: Any) -> None:
     given.arguments["mixed_precision"] = "no"
     try:
         _init(*given.args, **given.kwargs)
+        if self.distributed_type == DistributedType.DEEPSPEED:
+            return  # it scales losses itself
         if self.distributed_type not in (DistributedType.NO, DistributedType.MULTI_GPU):
             raise UnsupportedError(
                 f"accelerate's {self.distributed_type} with fp16 is not there for flagos: use bf16, or "

@@ -36,6 +36,7 @@ _COMPLETIONS = {
     "torch.distributed.tensor": "torch_fl.distributed.attention",
     "torch.distributed.tensor._random": "torch_fl.distributed.random",
     "accelerate": "torch_fl.integrations.accelerate",
+    "deepspeed.accelerator.real_accelerator": "torch_fl.integrations.trainers",
     "lightning.fabric.connector": "torch_fl.integrations.lightning",
     "lightning.pytorch.trainer.connectors.accelerator_connector": "torch_fl.integrations.lightning",
     "lightning_fabric.connector": "torch_fl.integrations.lightning",

@@ -1,0 +1,1 @@
+"""DeepSpeed on flagos. Nothing is imported here: `activation` is what torch_fl loads."""

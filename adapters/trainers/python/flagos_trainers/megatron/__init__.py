@@ -1,0 +1,1 @@
+"""Megatron-LM-FL on flagos. Nothing is imported here: `activation` is what torch_fl loads."""

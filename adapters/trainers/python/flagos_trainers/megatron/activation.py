@@ -1,0 +1,73 @@
+"""How flagos becomes the platform of Megatron-LM-FL: ``FLAGOS_MEGATRON=1``.
+
+Its list of platforms has names, and no entry point. torch_fl calls `install` at the end of torch's import, before any
+module of Megatron is imported: most of them say `cuda` beside the platform (`retarget`).
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, NoReturn
+
+from flagos.on_import import when_imported
+from flagos_trainers import releases
+from flagos_trainers.megatron import retarget
+
+VARIABLE = "FLAGOS_MEGATRON"
+_MANAGER = "megatron.plugin.platform.platform_manager"
+
+
+def install() -> None:
+    """Has Megatron's modules retargeted, and its platform completed, as they are imported. Idempotent.
+
+    Raises RuntimeError where a module of Megatron that says `cuda` is imported already.
+    """
+    early = retarget.unchanged()
+    if early:
+        raise RuntimeError(
+            f"{early[0]} was imported before torch, so its `cuda` cannot be read as flagos: import torch first"
+        )
+    retarget.install()
+    when_imported(_MANAGER, _complete)
+
+
+def _complete() -> None:
+    manager: Any = sys.modules[_MANAGER]
+    reason = problem()
+    if reason is None:
+        try:
+            from flagos_trainers.megatron.platform import PlatformFlagos
+
+            platform = PlatformFlagos()
+        except Exception as error:
+            # An abstract name that a new release has, among others.
+            reason = f"its platform cannot be made ({type(error).__name__}: {error})"
+        else:
+            manager.PLATFORMS["flagos"] = platform
+            manager.set_platform(platform)
+            return
+
+    def get_platform() -> NoReturn:
+        raise RuntimeError(
+            f"flagos cannot serve Megatron-LM-FL: {reason}. To run it on another device, unset {VARIABLE}"
+        )
+
+    manager.get_platform = get_platform
+
+
+def problem() -> str | None:
+    """Why flagos cannot serve Megatron-LM-FL in this process, with the remedy; None if it can."""
+    import torch
+
+    package = retarget.package()
+    number = None if package is None else retarget.version(package)
+    if number is None:
+        return "Megatron-LM-FL is not importable: put its checkout on PYTHONPATH"
+    wrong = releases.wrong("Megatron Core", number, releases.MEGATRON)
+    if wrong is not None:
+        return f"{wrong}: take a checkout of Megatron-LM-FL with one of these"
+    if torch.flagos.device_count() == 0:  # type: ignore[attr-defined]
+        return (
+            "this process has no flagos device: `flagos devices` shows the vendors with the reasons"
+        )
+    return None

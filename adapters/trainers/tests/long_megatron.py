@@ -1,0 +1,171 @@
+"""Megatron-LM-FL's `pretrain_gpt.py` on the host vendor, with mock data: one checkpoint, for every parallel way.
+
+Megatron prints seven digits of a loss and four of a gradient's norm; the runs are compared in all of them. Without
+dropout, as on the host vendor the device's random numbers are the CPU's, and the loader's draws of a resumed run move
+them. MEGATRON_PATH names checkouts of Megatron-LM-FL, separated like a PATH.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from adapters.trainers.tests.ranks import environment, folder, launch, results
+from flagos_trainers import releases
+from flagos_trainers.megatron import places, retarget
+
+folder()
+PATHS = [Path(path) for path in os.environ.get("MEGATRON_PATH", "").split(os.pathsep) if path]
+if not PATHS:
+    pytest.skip("MEGATRON_PATH names no checkouts of Megatron-LM-FL", allow_module_level=True)
+
+MODEL = """--mock-data --tokenizer-type NullTokenizer --vocab-size 127 --make-vocab-size-divisible-by 64 --num-layers 4
+    --hidden-size 64 --num-attention-heads 4 --seq-length 32 --max-position-embeddings 32 --micro-batch-size 2
+    --global-batch-size 8 --train-iters 6 --lr 1e-3 --min-lr 1e-4 --weight-decay 0.1 --clip-grad 1.0
+    --lr-decay-style cosine --eval-iters 0 --eval-interval 100 --log-interval 1 --seed 11 --transformer-impl local
+    --no-gradient-accumulation-fusion --no-persist-layer-norm --no-masked-softmax-fusion --no-rope-fusion
+    --attention-dropout 0 --hidden-dropout 0 --distributed-timeout-minutes 5 --ckpt-format torch_dist"""
+EXPERTS = """--num-experts 4 --moe-router-topk 2 --swiglu --disable-bias-linear
+    --moe-token-dispatcher-type alltoall"""
+SAVE = "--save-interval 3 --save"
+PARALLEL = {
+    "one rank": (1, ""),
+    "tensor": (2, "--tensor-model-parallel-size 2"),
+    "pipeline": (2, "--pipeline-model-parallel-size 2"),
+    "data": (2, ""),
+    "data, overlapped": (2, "--overlap-grad-reduce"),
+}
+
+
+def pretrain(
+    checkout: Path, ranks: int, options: str, fails: bool = False, **variables: str
+) -> str:
+    names = {"FLAGOS_MEGATRON": "1", "CUDA_DEVICE_MAX_CONNECTIONS": "1", **variables}
+    return launch(
+        checkout / "pretrain_gpt.py",
+        *MODEL.split(),
+        *options.split(),
+        variables=environment(checkout, **names),
+        ranks=ranks,
+        fails=fails,
+        timeout=900,
+    )
+
+
+def steps(output: str) -> dict[int, tuple[str, str]]:
+    """Iteration → its loss and the norm of its gradient, as they are printed."""
+    line = re.compile(r"iteration +(\d+)/.*lm loss: ([\d.E+-]+).*grad norm: ([\d.]+)")
+    return {int(found[1]): (found[2], found[3]) for found in line.finditer(output)}
+
+
+@pytest.fixture(
+    scope="module", params=PATHS, ids=lambda path: str(retarget.version(path / "megatron"))
+)
+def checkout(request: pytest.FixtureRequest) -> Path:
+    path: Path = request.param
+    return path
+
+
+@pytest.fixture(scope="module")
+def saved(
+    checkout: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, dict[int, tuple[str, str]]]:
+    """A checkpoint of the third of six iterations, and all six."""
+    place = tmp_path_factory.mktemp("saved")
+    whole = steps(pretrain(checkout, 1, f"{SAVE} {place}"))
+    (place / "latest_checkpointed_iteration.txt").write_text("3")
+    return place, whole
+
+
+@pytest.mark.parametrize("way", PARALLEL)
+def test_a_run_goes_on_in_every_parallel_way(
+    checkout: Path, saved: tuple[Path, dict[int, tuple[str, str]]], way: str
+) -> None:
+    place, whole = saved
+    ranks, options = PARALLEL[way]
+    found = steps(pretrain(checkout, ranks, f"{options} --load {place}"))
+    assert sorted(found) == [4, 5, 6] and sorted(whole) == [1, 2, 3, 4, 5, 6]
+    # Megatron prints the mean of the first two losses for the second iteration after a start.
+    assert (found[4], found[6]) == (whole[4], whole[6]) and found[5][1] == whole[5][1]
+
+
+def test_experts_of_two_ranks_are_those_of_one(checkout: Path, tmp_path: Path) -> None:
+    pretrain(checkout, 1, f"{EXPERTS} {SAVE} {tmp_path}")
+    (tmp_path / "latest_checkpointed_iteration.txt").write_text("3")
+    # Megatron does not give another number of ranks the state of an optimizer that is not distributed.
+    load = f"{EXPERTS} --load {tmp_path} --no-load-optim"
+    one = steps(pretrain(checkout, 1, load))
+    two = steps(pretrain(checkout, 2, f"{load} --expert-model-parallel-size 2"))
+    assert float(two[4][0]) == pytest.approx(float(one[4][0]), rel=1e-6)
+    assert float(two[6][0]) == pytest.approx(float(one[6][0]), rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    "options",
+    ["--bf16 --use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather", "--fp16"],
+)
+def test_a_distributed_optimizer_and_halves_learn(checkout: Path, options: str) -> None:
+    found = steps(pretrain(checkout, 2, options))
+    assert float(found[6][0]) < float(found[1][0]) - 0.3
+
+
+def test_every_place_is_in_the_table(checkout: Path) -> None:
+    version = str(retarget.version(checkout / "megatron"))
+    assert version in releases.MEGATRON.values()
+    assert retarget.scan(checkout / "megatron") == places.of(version)
+
+
+def test_the_doubles_have_megatrons_names(checkout: Path) -> None:
+    program = (
+        "import json\nfrom megatron.plugin.platform.platform_base import PlatformBase as P\n"
+        "print('RESULT', json.dumps({'case': 'names', 'names': sorted(P.__abstractmethods__)}))"
+    )
+    found = []
+    for path in (checkout, Path(__file__).with_name("seam")):
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            env=environment(path),
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        found.append(results(done.stdout)["names"]["names"])
+    assert found[0] == found[1]
+
+
+def test_a_killed_rank_ends_the_job_and_leaves_the_checkpoint(
+    checkout: Path, tmp_path: Path
+) -> None:
+    killer = tmp_path / "kill"
+    killer.mkdir()
+    # In the path of both ranks: the second kills itself when Megatron has saved the third iteration.
+    (killer / "sitecustomize.py").write_text(
+        "import os, signal, threading, time\n"
+        "def watch():\n"
+        "    while not os.path.exists(os.environ['LATEST']): time.sleep(0.01)\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+        "if os.environ.get('LOCAL_RANK') == '1': threading.Thread(target=watch, daemon=True).start()\n"
+    )
+    place = tmp_path / "saved"
+    latest = place / "latest_checkpointed_iteration.txt"
+    variables = environment(
+        checkout, killer, FLAGOS_MEGATRON="1", CUDA_DEVICE_MAX_CONNECTIONS="1", LATEST=str(latest)
+    )
+    options = f"--train-iters 200 {SAVE} {place}".split()
+    output = launch(
+        checkout / "pretrain_gpt.py",
+        *MODEL.split(),
+        *options,
+        variables=variables,
+        fails=True,
+        timeout=900,
+    )
+    assert "Signal 9" in output
+    assert 4 in steps(
+        pretrain(checkout, 2, f"--load {place} --ckpt-step 3 --override-opt-param-scheduler")
+    )

@@ -1,0 +1,1 @@
+"""As DeepSpeed's."""
