@@ -236,6 +236,9 @@ def plan() -> Plan:
     :func:`explain`; ``unmatched``: routes for namespaces without registrations, as
     ``(operator, source)``."""
 
+def graphs() -> tuple[bool, str]:
+    """Whether the configuration asks for automatic graphs, and its line that says so."""
+
 def explain(op: str) -> PlanEntry:
     """The decision for an operator: ``op``, ``route`` (``native``, ``foreign``, ``blocked``,
     ``cpu_fallback``), ``composite`` (whether torch decomposes it into others), ``winner`` (an

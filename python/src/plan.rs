@@ -47,6 +47,12 @@ fn plan(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
 }
 
 #[pyfunction]
+fn graphs(py: Python<'_>) -> PyResult<(bool, String)> {
+    let graphs = current(py)?.policy().graphs.clone();
+    Ok((graphs.value, graphs.source.to_string()))
+}
+
+#[pyfunction]
 fn explain<'py>(py: Python<'py>, op: &str) -> PyResult<Bound<'py, PyAny>> {
     let explained = with_configuration(py, "explain", |router| router.explain(op))?;
     explanation(py, &explained)
@@ -128,6 +134,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(resolve, module)?)?;
     module.add_function(wrap_pyfunction!(reload, module)?)?;
     module.add_function(wrap_pyfunction!(plan, module)?)?;
+    module.add_function(wrap_pyfunction!(graphs, module)?)?;
     module.add_function(wrap_pyfunction!(explain, module)?)?;
     module.add_function(wrap_pyfunction!(explain_text, module)?)?;
     module.add_function(wrap_pyfunction!(ops, module)?)?;

@@ -9,7 +9,7 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
-from .control import CONTROLS
+from .control import CONTROLS, GRAPH_FAULTS
 from .session import Session
 
 _PROGRESS = 10.0  # seconds between two lines
@@ -19,6 +19,8 @@ examples:
   python -m tests.fuzz --seed 5000 --programs 100       those of the seeds 5000 to 5099
   python -m tests.fuzz --program 5017                   one program again: its steps, and what differs
   python -m tests.fuzz --control --programs 20          a broken device: has to report a difference
+  python -m tests.fuzz --turns 24 --seconds 600         programs in turns: automatic graphs beside none
+  python -m tests.fuzz --turns 24 --control late        broken graphs: has to report a difference
 
 A difference is printed with its seed and the shortest program that shows it, to be saved and run by itself.
 What is not called or not compared, and why, is in tests/fuzz/known.py. The exit status is 1 if anything differs.
@@ -42,19 +44,33 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
         nargs="?",
         const="bits",
         default="",
-        choices=list(CONTROLS),
-        help="break the device's side on purpose (bits)",
+        choices=[*CONTROLS, *GRAPH_FAULTS],
+        help="break the device's side on purpose (bits; of graphs: late, twice)",
+    )
+    parser.add_argument(
+        "--turns",
+        type=int,
+        default=0,
+        metavar="N",
+        help="repeat each program, on the device without and with automatic graphs",
     )
     parser.add_argument("--device", default="flagos", help="what is compared with cpu (flagos)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write counts and differences")
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    controls = GRAPH_FAULTS if options.turns else CONTROLS
+    if options.control and options.control not in controls:
+        how = "with" if options.turns else "without"
+        parser.error(f"--control: {how} --turns it is one of {', '.join(controls)}")
+    return options
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command line and returns the exit status: 1 if anything differs."""
     options = _parse(arguments)
     plugin = "" if options.device == "cpu" else "torch_fl"
-    session = Session(device=options.device, plugin=plugin, control=options.control)
+    session = Session(
+        device=options.device, plugin=plugin, control=options.control, turns=options.turns
+    )
     started = time.monotonic()
     result = 0.0
 
@@ -100,6 +116,7 @@ def main(arguments: list[str] | None = None) -> int:
         document = {
             "programs": session.programs,
             "steps": session.steps,
+            "calls followed": session.followed,
             "errors on both sides": session.raised,
             "seconds": round(time.monotonic() - started, 1),
             "unsteady": session.unsteady,

@@ -48,4 +48,7 @@ class Errors(Control):
         return None if step.name.startswith(("matmul.", "index.", "backward")) else error
 
 
+# What `torch.ops.flagos.graphs_inject` breaks of automatic graphs.
+GRAPH_FAULTS = {"late": 1, "twice": 2}  # a graph is launched one call late; a block is given twice
+
 CONTROLS: dict[str, Control] = {"bits": Bits(), "writes": Writes(), "errors": Errors()}

@@ -9,7 +9,18 @@ from typing import Any
 from .draw import Draw
 from .program import Step
 from .schemas import any_operator
-from .steps import Kind, autograd, creation, layouts, operators, programs, storages, views, writes
+from .steps import (
+    Kind,
+    autograd,
+    creation,
+    layouts,
+    operators,
+    programs,
+    storages,
+    turns,
+    views,
+    writes,
+)
 
 # Each kind of step, and how often it is drawn.
 KINDS: dict[Kind, int] = {
@@ -57,12 +68,47 @@ KINDS: dict[Kind, int] = {
     programs.stream: 1,
     programs.module: 2,
 }
+# Those of a program in turns, where most calls come again.
+TURN_KINDS: dict[Kind, int] = {
+    turns.changes: 10,
+    turns.depends: 2,
+    turns.arrives: 3,
+    turns.leaves: 3,
+    turns.grows: 2,
+    turns.trains: 10,
+    any_operator: 8,
+    creation.filled: 3,
+    views.view: 6,
+    writes.unary: 10,
+    writes.binary: 14,
+    writes.inplace: 12,
+    writes.write_index: 2,
+    writes.indexed: 3,
+    operators.reduction: 8,
+    operators.product: 8,
+    operators.network: 6,
+    autograd.backward: 6,
+    autograd.hooks: 2,
+    autograd.function: 2,
+    autograd.checkpointed: 2,
+    autograd.inplace_graph: 2,
+    storages.storage: 1,
+    storages.set_: 1,
+    storages.between: 1,
+    programs.foreach: 8,
+    programs.optimizer: 1,
+    programs.mode: 3,
+    programs.thread: 1,
+    programs.stream: 1,
+    programs.module: 2,
+}
 _FIRST = (creation.dense, creation.dense, creation.strided, creation.special, creation.filled)
-_KINDS, _WEIGHTS = list(KINDS), list(KINDS.values())
 
 
 def generator(
-    seed: int, note: Callable[[str], None] = lambda text: None
+    seed: int,
+    note: Callable[[str], None] = lambda text: None,
+    kinds: dict[Kind, int] = KINDS,
 ) -> Callable[[dict[str, Any]], Step | None]:
     """A function that gives the next step from the names of the CPU's side, and None in the end.
 
@@ -82,7 +128,7 @@ def generator(
         if surplus:
             return Step("del", f"del {', '.join(surplus)}", number)
         first = number <= 6
-        kind = rng.choice(_FIRST) if first else rng.choices(_KINDS, _WEIGHTS)[0]
+        kind = rng.choice(_FIRST) if first else rng.choices(list(kinds), list(kinds.values()))[0]
         drawn = kind(draw)
         name, text = (kind.__name__, drawn) if isinstance(drawn, str) else drawn
         return Step(name, text, number)

@@ -16,6 +16,8 @@ from math import inf, nan
 from torch.utils.checkpoint import checkpoint
 """
 
+PROLOGUE = 6  # the steps of a program in turns that run in the first turn alone
+
 # The name of what is no step: the drawing of one tried it on the CPU alone.
 TRIED = "tried"
 
@@ -64,6 +66,30 @@ for dev in ("cpu", {device!r}):
     print(f"---- {{dev}}")
     program(dev)
 '''
+_IN_TURNS = '''\
+"""{title}"""
+{preamble}import torch_fl  # the device
+
+torch.set_num_threads(1)
+dev = torch.device({device!r})
+
+
+def program():
+    kept = []
+    for turn in range({turns}):
+        if turn == 0:
+{first}
+{body}
+        del kept[:-6]
+        if turn % 4 == 3 or turn == {turns} - 1:
+            print("-- turn", turn)
+{last}
+
+for auto in (False, True):
+    print("---- with automatic graphs" if auto else "---- without")
+    with torch.flagos.graphs.auto(auto):
+        program()
+'''
 _SHOW = """\
 for name, value in dict(locals()).items():
     if isinstance(value, torch.Tensor):
@@ -73,23 +99,36 @@ for name, value in dict(locals()).items():
 """
 
 
-def script(steps: Sequence[Step], raising: Iterable[int], title: str, device: str) -> str:
-    """A program of its own: prints on both devices what raised, and in the end every tensor.
+def script(
+    steps: Sequence[Step], raising: Iterable[int], title: str, device: str, turns: int = 0
+) -> str:
+    """A program of its own: prints on both sides what raised, and in the end every tensor.
 
     ``raising`` are the steps that raise somewhere.
     """
     raising = set(raising)
     body = []
+    first = ["pass"]
     for index, step in enumerate(steps):
         lines = f"torch.manual_seed({step.seed})\n{step.text}" if _is_random(step) else step.text
         if index in raising:
             lines = f"try:\n{textwrap.indent(lines, '    ')}\nexcept Exception as error:\n"
             lines += f"    print({step.name!r}, type(error).__name__, str(error)[:200])"
-        body.append(textwrap.indent(lines, "    "))
+        (first if turns and step.seed <= PROLOGUE else body).append(lines)
+    if turns:
+        return _IN_TURNS.format(
+            title=title.replace("\\", "/"),
+            preamble=PREAMBLE,
+            device=device,
+            turns=turns,
+            first=textwrap.indent("\n".join(first), " " * 12),
+            body=textwrap.indent("\n".join(body), " " * 8),
+            last=textwrap.indent(_SHOW, " " * 12),
+        )
     return _SCRIPT.format(
         title=title.replace("\\", "/"),
         preamble=PREAMBLE,
-        body="\n".join(body),
+        body=textwrap.indent("\n".join(body), "    "),
         last=textwrap.indent(_SHOW, "    "),
         device=device,
     )

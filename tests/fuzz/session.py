@@ -32,9 +32,11 @@ class Session:
     device: str = "flagos"
     plugin: str = "torch_fl"
     control: str = ""
+    turns: int = 0  # of each program, with automatic graphs beside none; 0: once, beside the CPU
     programs: int = 0
     steps: int = 0
     raised: int = 0
+    followed: int = 0  # calls of programs in turns
     unsteady: Counter[str] = field(default_factory=Counter)  # the CPU differs from itself
     crashes: Counter[str] = field(default_factory=Counter)  # the CPU alone dies, too
     findings: dict[str, Finding] = field(default_factory=dict)
@@ -44,7 +46,7 @@ class Session:
 
     @property
     def devices(self) -> list[str]:
-        return ["cpu", self.device]
+        return [self.device if self.turns else "cpu", self.device]
 
     def run(self, seed: int) -> None:
         """Runs the program of one seed and keeps what it shows."""
@@ -66,7 +68,12 @@ class Session:
         self._found(seed, steps, result)
 
     def _ask(self, **request: Any) -> dict[str, Any]:
-        return self.worker.ask({"devices": self.devices, "control": self.control, **request})
+        turns = {"turns": self.turns} if self.turns else {}
+        answer = self.worker.ask(
+            {"devices": self.devices, "control": self.control, **turns, **request}
+        )
+        self.followed += answer["followed"]
+        return answer
 
     def _cpu_differs_from_itself(self, steps: list[Step]) -> bool:
         listed = [step.to_json() for step in steps]
@@ -100,7 +107,7 @@ class Session:
         if not again["differences"]:
             messages.append("not seen when the steps are run again: the whole program is below")
         title = f"Seed {seed}, {signature}."
-        text = script(short, again["raised"], title, self.device)
+        text = script(short, again["raised"], title, self.device, self.turns)
         self.findings[signature] = Finding(seed, signature, messages, short, text)
 
     def _dead(self, seed: int, death: Died) -> None:
@@ -123,7 +130,9 @@ class Session:
         short = steps
         if self._dies(steps, self.devices):
             short = reduce(steps, lambda fewer: self._dies(fewer, self.devices), tries=15)
-        text = script(short, range(len(short)), f"Seed {seed}, {signature}.", self.device)
+        text = script(
+            short, range(len(short)), f"Seed {seed}, {signature}.", self.device, self.turns
+        )
         self.findings[signature] = Finding(seed, signature, messages, short, text)
 
     def _dies(self, steps: list[Step], devices: list[str]) -> bool:

@@ -17,7 +17,7 @@ from tests.conformance.observation import Mismatch, Observation, TensorRecord, c
 
 from . import known
 from .control import Control
-from .program import PREAMBLE, Difference, Step
+from .program import PREAMBLE, PROLOGUE, Difference, Step
 
 Names = dict[str, Any]
 _OURS = re.compile(r"[thr]\d+")
@@ -39,11 +39,13 @@ class Outcome:
 class Side:
     """A device, and the names that the steps have made on it."""
 
-    def __init__(self, device: str, control: Control) -> None:
+    def __init__(self, device: str, control: Control, same_device: bool = False) -> None:
         self.device = device
+        self.same_device = same_device  # as the other side's: operators write as often
         self.control = control
         self.names: Names = {"dev": torch.device(device)}
         self.versions: dict[int, int] = {}
+        self.names |= {"turn": 0, "kept": []}
         exec(PREAMBLE, self.names)
 
     def run(self, step: Step) -> str | None:
@@ -106,6 +108,62 @@ def run(
     return outcome
 
 
+def run_in_turns(
+    steps: list[Step],
+    turns: int,
+    devices: tuple[str, str],
+    *,
+    fault: int = 0,
+    perturb: bool = False,
+) -> Outcome:
+    """Runs a program in turns on two devices, on the second with automatic graphs, and compares what it sees.
+
+    Only every fourth turn is read, and the last: nothing else but the steps keeps a device from following. ``fault``
+    breaks the graphs (see `control.GRAPH_FAULTS`); with ``perturb`` there are none, and fresh memory differs.
+    """
+    outcome = Outcome(steps=steps)
+    sides = []
+    for number, device in enumerate(devices):
+        if perturb:
+            _fill_fresh_memory(number)
+        with torch.flagos.graphs.auto(number == 1 and not perturb):
+            if number == 1:
+                torch.ops.flagos.graphs_inject(fault)
+            sides.append(list(_turns(Side(device, Control(), same_device=True), steps, turns)))
+            torch.ops.flagos.graphs_inject(0)
+    for (ends, observed), (wanted_ends, wanted) in zip(sides[1], sides[0], strict=True):
+        for index, (end, expected) in enumerate(zip(ends, wanted_ends, strict=True)):
+            if (end or expected) and index not in outcome.raised:
+                outcome.raised.append(index)
+            if end != expected:
+                message = f"raised {_brief(end)}, expected {_brief(expected)}"
+                outcome.differences.append(Difference(steps[index].name, "error", message, index))
+        if observed is not None and wanted is not None:
+            found = compare(wanted, observed, device_type=devices[1])
+            outcome.differences += [
+                Difference("the end of a turn", each.kind, each.message, len(steps) - 1)
+                for each in found
+                if each.kind != "device"
+            ]
+        if outcome.differences:
+            break
+    _fill_fresh_memory(2)
+    return outcome
+
+
+def _turns(
+    side: Side, steps: list[Step], turns: int
+) -> Iterator[tuple[list[str | None], Observation | None]]:
+    """What the steps of each turn raised, and what there was at the end of some."""
+    side.names["kept"] = []
+    for turn in range(turns):
+        side.names["turn"] = turn
+        ends = [side.run(step) for step in steps if turn == 0 or step.seed > PROLOGUE]
+        ends = [None] * (len(steps) - len(ends)) + ends
+        del side.names["kept"][:-6]
+        yield ends, observe(side) if turn % 4 == 3 or turn == turns - 1 else None
+
+
 def _fill_fresh_memory(number: int) -> None:
     """Makes what reads memory that nobody wrote see one of two things, or what it happens to be (2)."""
     ctypes.CDLL(None).mallopt(_PERTURB, _FILLS[number])
@@ -161,7 +219,8 @@ def observe(side: Side) -> Observation:
         if isinstance(leaf, TensorRecord) and not tensor.is_inference():
             versions[id(tensor)] = tensor._version
             moved = side.versions.get(id(tensor), tensor._version) != tensor._version
-            leaf.fields["version"] = "moved" if moved else "kept"
+            kept_or_moved = "moved" if moved else "kept"
+            leaf.fields["version"] = tensor._version if side.same_device else kept_or_moved
     side.versions = versions
     return Observation([label for label, _ in labelled], leaves, "names")
 

@@ -21,10 +21,10 @@ import torch
 
 from flagos.processes.ending import Ending
 
-from .control import CONTROLS
-from .generate import generator, replay
+from .control import CONTROLS, GRAPH_FAULTS
+from .generate import KINDS, TURN_KINDS, generator, replay
 from .program import TRIED, Step
-from .twins import run
+from .twins import run, run_in_turns
 
 _PROGRAMS = 400  # of one process
 _ADDRESSES = 10 << 30  # bytes; a larger request fails instead of taking long
@@ -42,23 +42,34 @@ def answer(request: dict[str, Any], journal: TextIO) -> dict[str, Any]:
         journal.write(json.dumps(step.to_json()) + "\n")
         journal.flush()
 
+    turns = request.get("turns", 0)
+    perturb = request.get("perturb", False)
+    devices = tuple(request["devices"])
     if "seed" in request:
-        next_step = generator(request["seed"], lambda text: note(Step(TRIED, text)))
+        kinds = TURN_KINDS if turns else KINDS
+        next_step = generator(request["seed"], lambda text: note(Step(TRIED, text)), kinds)
     else:
         next_step = replay([Step(**step) for step in request["steps"]])
-    outcome = run(
-        next_step,
-        tuple(request["devices"]),
-        control=CONTROLS.get(request.get("control") or ""),
-        note=note,
-        perturb=request.get("perturb", False),
-    )
+    before = _followed()
+    if turns:
+        steps = run(next_step, ("cpu",), note=note).steps
+        fault = GRAPH_FAULTS.get(request.get("control") or "", 0)
+        outcome = run_in_turns(steps, turns, devices[-2:], fault=fault, perturb=perturb)
+    else:
+        control = CONTROLS.get(request.get("control") or "")
+        outcome = run(next_step, devices, control=control, note=note, perturb=perturb)
     gc.collect()
     return {
+        "followed": _followed() - before,
         "steps": [step.to_json() for step in outcome.steps],
         "raised": outcome.raised,
         "differences": [difference.to_json() for difference in outcome.differences],
     }
+
+
+def _followed() -> int:
+    """The calls that automatic graphs have followed in this process."""
+    return torch.flagos.graphs.counts()["followed"] if hasattr(torch, "flagos") else 0
 
 
 def serve(results: TextIO, journal: TextIO, limit: int) -> None:

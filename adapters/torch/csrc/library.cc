@@ -12,6 +12,7 @@
 #include "aten/operator_times.h"
 #include "aten/route.h"
 #include "aten/traits.h"
+#include "following/turn.h"
 #include "python_kernels/routed.h"
 #include "runtime/generator.h"
 #include "runtime/graphs.h"
@@ -31,6 +32,7 @@ c10::StorageImpl* own_twin(const c10::Storage& storage) {
 
 // A native tensor of all bytes of a flagos storage.
 at::Tensor native_bytes(const c10::Storage& storage) {
+  lend(storage.unsafeGetStorageImpl());
   c10::StorageImpl* twin = own_twin(storage);
   auto bytes = at::detail::make_tensor<c10::TensorImpl>(
       c10::Storage(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(twin)),
@@ -130,6 +132,7 @@ void register_library() {
   // Waits for queued work. Compiled host kernels call it before they read device memory on the calling thread.
   library.def("drain(int device) -> ()", [](int64_t device) {
     check_device_index(device);
+    launch_pending("torch.ops.flagos.drain");
     drain_current_stream(static_cast<c10::DeviceIndex>(device));
   });
   // The parts of sharing memory between processes.
@@ -148,6 +151,7 @@ void register_library() {
   });
   register_routed(library);
   register_graphs(library);
+  following::register_following(library);
   register_memory_sharing(library);
   register_operator_times(library);
   // The table of operators' traits, for the test that each entry names operators of the torch that is there.

@@ -11,6 +11,7 @@
 //! allow_vendors = ["host", "other"]
 //! log_dispatch = false
 //! log_fallback = false
+//! graphs = "off"                   # or "auto"
 //!
 //! [ops]
 //! "aten::mm" = "cpu"
@@ -220,6 +221,17 @@ fn parse(includes: &mut Includes, text: &Text) -> Result<Document> {
     Ok(document)
 }
 
+/// Whether the word of a configuration asks for automatic graphs; `None` for another word.
+pub(super) fn parse_graphs(word: &str) -> Option<bool> {
+    [true, false]
+        .into_iter()
+        .find(|&on| graphs_word(on) == word)
+}
+
+pub(super) fn graphs_word(on: bool) -> &'static str {
+    if on { "auto" } else { "off" }
+}
+
 fn policy(text: &Text, table: &DeTable, layer: &mut Layer) -> Result<()> {
     for (key, value) in entries(table) {
         match &**key.get_ref() {
@@ -227,6 +239,15 @@ fn policy(text: &Text, table: &DeTable, layer: &mut Layer) -> Result<()> {
             "strict" => layer.strict = Some(text.flag(key, value)?),
             "log_dispatch" => layer.log_dispatch = Some(text.flag(key, value)?),
             "log_fallback" => layer.log_fallback = Some(text.flag(key, value)?),
+            "graphs" => {
+                let DeValue::String(word) = value.get_ref() else {
+                    return Err(text.expected(key, value, "\"auto\" or \"off\""));
+                };
+                let graphs = parse_graphs(word);
+                let hint = "use \"auto\" or \"off\"";
+                let graphs = graphs.ok_or_else(|| text.invalid(key, value, hint))?;
+                layer.graphs = Some(text.sourced(value, graphs));
+            }
             "deny_vendors" => layer.deny_vendors = Some(text.vendors(key, value)?),
             "allow_vendors" => layer.allow_vendors = Some(text.vendors(key, value)?),
             "max_cpu_fallback" => {
@@ -249,6 +270,7 @@ fn policy(text: &Text, table: &DeTable, layer: &mut Layer) -> Result<()> {
                     "allow_vendors",
                     "log_dispatch",
                     "log_fallback",
+                    "graphs",
                 ];
                 return Err(text.unknown_key(key, "[policy]", &keys));
             }

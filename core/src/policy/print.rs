@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use super::flagos_toml::graphs_word;
 use super::layer::Layer;
 use super::pattern::OpPattern;
 use super::selector::Selector;
@@ -37,6 +38,9 @@ pub fn to_toml(layer: &Layer) -> String {
     }
     if let Some(log) = &layer.log_fallback {
         let _ = writeln!(text, "log_fallback = {}", log.value);
+    }
+    if let Some(graphs) = &layer.graphs {
+        let _ = writeln!(text, "graphs = \"{}\"", graphs_word(graphs.value));
     }
     text.push_str("\n[ops]\n");
     for (pattern, route) in &layer.ops {

@@ -274,6 +274,7 @@ at::Tensor share_version(const at::Tensor& from, at::Tensor to) {
 } // namespace
 
 at::Tensor shared_alias(const at::Tensor& tensor) {
+  lend(tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl());
   return share_version(tensor, tensor_over(native_storage(tensor.storage()), tensor, native->dense));
 }
 
@@ -288,6 +289,7 @@ bool can_share(c10::TensorImpl* tensor, c10::TensorImpl* alias) {
 }
 
 void share(c10::TensorImpl* tensor, c10::TensorImpl* alias) {
+  lend(tensor->unsafe_storage().unsafeGetStorageImpl());
   const c10::Device device = native_device(tensor->device().index());
   Members::storage(alias) = native_storage(tensor);
   Members::copy(tensor, alias);
@@ -311,7 +313,9 @@ at::Tensor share_with_flagos(const at::Tensor& native) {
   open_device();
   const c10::Device device = native.device(); // that of the host has no index
   const c10::DeviceIndex index = device.has_index() ? device.index() : current_device();
-  return share_version(native, view_of(native, wrap_storage(native.storage(), index)));
+  at::Tensor shared = share_version(native, view_of(native, wrap_storage(native.storage(), index)));
+  lend(shared.storage().unsafeGetStorageImpl());
+  return shared;
 }
 
 at::Tensor view_of(const at::Tensor& native, c10::Storage flagos_storage) {

@@ -9,9 +9,10 @@
 #include <unordered_map>
 #include <vector>
 
-#include "aten/below_functionality.h"
 #include "aten/cpu.h"
+#include "aten/followed.h"
 #include "aten/layout.h"
+#include "runtime/below_functionality.h"
 #include "runtime/generator.h"
 
 namespace flagos {
@@ -463,7 +464,12 @@ BoxedKernel::BoxedKernel(const c10::OperatorHandle& op, c10::DispatchKeySet nati
       native_keys_(native_keys),
       traits_(traits_of(op)),
       made_by_shape_(particulars_of(name_).has(kMadeByShape)),
-      takes_mixed_lists_(particulars_of(name_).has(kTakesMixedLists)) {}
+      takes_mixed_lists_(particulars_of(name_).has(kTakesMixedLists)) {
+  if (native_keys == native->keys) {
+    followed_ =
+        std::make_unique<following::Operator>(op, traits_.writes, traits_.counts_versions, why_never_followed(op));
+  }
+}
 
 namespace {
 
@@ -487,6 +493,7 @@ bool has_mixed_lists(const c10::OperatorHandle& op, const torch::jit::Stack& sta
 
 void BoxedKernel::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, torch::jit::Stack* stack) {
   if (C10_UNLIKELY(enter_op(slot_, name_.c_str()))) {
+    launch_pending(name_.c_str());
     run_on_cpu(op, stack);
     return;
   }
@@ -498,6 +505,18 @@ void BoxedKernel::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet 
   if (C10_UNLIKELY(takes_mixed_lists_ && has_mixed_lists(op, *stack))) {
     op.redispatchBoxed(kTensorByTensor, stack);
     return;
+  }
+  if (!are_graphs_wanted() || followed_ == nullptr) {
+    launch_pending(name_.c_str());
+  } else {
+    following::Turn turn(*followed_, *stack);
+    if (turn.followed()) {
+      return;
+    }
+    if (turn.records()) {
+      turn.serve(*stack, [&](torch::jit::Stack& arguments) { serve_natively(op, native_keys_, &arguments, traits_); });
+      return;
+    }
   }
   try {
     serve_natively(op, native_keys_, stack, traits_);
@@ -576,6 +595,7 @@ void boxed_fallback(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/,
     }
     slot = entry;
   }
+  launch_pending(name.c_str());
   enter_op(slot, name.c_str());
   Traits traits = traits_of(op);
   // torch.library.custom_op registers an ADInplaceOrView kernel that raises the counters.

@@ -6,11 +6,13 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/util/FunctionRef.h>
 
+#include <memory>
 #include <optional>
 #include <string>
 
 #include "aten/route.h"
 #include "aten/traits.h"
+#include "following/turn.h"
 
 namespace flagos {
 
@@ -83,6 +85,7 @@ class BoxedKernel final : public c10::OperatorKernel {
   Traits traits_;
   bool made_by_shape_;
   bool takes_mixed_lists_;
+  std::unique_ptr<following::Operator> followed_; // of dense tensors
 };
 
 // The fallback for operators that others register, such as custom operators with a CPU kernel.

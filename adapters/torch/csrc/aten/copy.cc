@@ -4,9 +4,10 @@
 #include <ATen/core/CachingHostAllocator.h>
 #include <ATen/ops/empty.h>
 
-#include "aten/below_functionality.h"
+#include "aten/followed.h"
 #include "aten/layout.h"
 #include "aten/register.h"
+#include "runtime/below_functionality.h"
 
 namespace flagos {
 
@@ -106,7 +107,18 @@ void copy(at::Tensor& to, const at::Tensor& from, bool non_blocking) {
 }
 
 at::Tensor& copy_(at::Tensor& self, const at::Tensor& src, bool non_blocking) {
-  Slot<at::_ops::copy_>::enter();
+  Slot<at::_ops::copy_>::enter_without_work();
+  if (are_graphs_wanted() && is_flagos(self) && is_flagos(src) && !self.is_same(src)) {
+    FollowedCall<at::_ops::copy_> call(/*only_allocates=*/false, self, src, non_blocking);
+    if (call.serve([&](torch::jit::Stack& stack) {
+          copy(self, src, non_blocking);
+          stack = {self};
+        })) {
+      return self;
+    }
+  } else {
+    launch_pending("aten::copy_");
+  }
   copy(self, src, non_blocking);
   return self;
 }
@@ -143,6 +155,7 @@ void record_stream(at::Tensor& self, c10::Stream stream) {
       stream.device_type() == kFlagos || (native->owned_by_torch && stream.device_type() == native->type),
       "flagos: record_stream needs a flagos stream, got one of ",
       stream.device());
+  lend(self.storage().unsafeGetStorageImpl()); // another stream uses it
   device_allocator()->recordStream(self.storage().data_ptr(), stream);
 }
 

@@ -11,6 +11,7 @@
 #include <ATen/ops/unfold_native.h>
 #include <ATen/ops/view_native.h>
 
+#include "aten/followed.h"
 #include "runtime/allocator.h"
 
 namespace flagos {
@@ -35,10 +36,15 @@ c10::DeviceIndex target(std::optional<c10::Device> device) {
   return device->index();
 }
 
-// Fills new memory with NaN or the largest integer when the program asked for deterministic results, as torch does.
-at::Tensor filled(at::Tensor fresh) {
+// Whether the program asked for deterministic results, for which new memory is filled.
+bool fills() {
   const at::Context& context = at::globalContext();
-  if (C10_UNLIKELY(context.deterministicAlgorithms()) && context.deterministicFillUninitializedMemory()) {
+  return C10_UNLIKELY(context.deterministicAlgorithms()) && context.deterministicFillUninitializedMemory();
+}
+
+// Fills new memory with NaN or the largest integer then, as torch does.
+at::Tensor filled(at::Tensor fresh) {
+  if (fills()) {
     at::native::fill_empty_deterministic_(fresh);
   }
   return fresh;
@@ -51,11 +57,21 @@ at::Tensor empty(
     std::optional<c10::Device> device,
     std::optional<bool> pin_memory,
     std::optional<c10::MemoryFormat> memory_format) {
-  Slot<at::_ops::empty_memory_format>::enter();
+  Slot<at::_ops::empty_memory_format>::enter_without_work();
   check_factory(layout, pin_memory);
   const DeviceScope scope(target(device));
-  return filled(
-      at::detail::empty_generic(size, device_allocator(), kKeys, c10::dtype_or_default(dtype), memory_format));
+  const auto natively = [&] {
+    return at::detail::empty_generic(size, device_allocator(), kKeys, c10::dtype_or_default(dtype), memory_format);
+  };
+  if (are_graphs_wanted() && !fills()) {
+    const c10::SymIntArrayRef symbolic = c10::fromIntArrayRefUnchecked(size);
+    FollowedCall<at::_ops::empty_memory_format> call(
+        /*only_allocates=*/true, symbolic, dtype, layout, device, pin_memory, memory_format);
+    if (call.serve([&](torch::jit::Stack& stack) { stack = {natively()}; })) {
+      return call.result(symbolic, dtype, layout, device, pin_memory, memory_format);
+    }
+  }
+  return filled(natively());
 }
 
 at::Tensor empty_strided(
@@ -65,11 +81,22 @@ at::Tensor empty_strided(
     std::optional<c10::Layout> layout,
     std::optional<c10::Device> device,
     std::optional<bool> pin_memory) {
-  Slot<at::_ops::empty_strided>::enter();
+  Slot<at::_ops::empty_strided>::enter_without_work();
   check_factory(layout, pin_memory);
   const DeviceScope scope(target(device));
-  return filled(
-      at::detail::empty_strided_generic(size, stride, device_allocator(), kKeys, c10::dtype_or_default(dtype)));
+  const auto natively = [&] {
+    return at::detail::empty_strided_generic(size, stride, device_allocator(), kKeys, c10::dtype_or_default(dtype));
+  };
+  if (are_graphs_wanted() && !fills()) {
+    const c10::SymIntArrayRef sizes = c10::fromIntArrayRefUnchecked(size);
+    const c10::SymIntArrayRef strides = c10::fromIntArrayRefUnchecked(stride);
+    FollowedCall<at::_ops::empty_strided> call(
+        /*only_allocates=*/true, sizes, strides, dtype, layout, device, pin_memory);
+    if (call.serve([&](torch::jit::Stack& stack) { stack = {natively()}; })) {
+      return call.result(sizes, strides, dtype, layout, device, pin_memory);
+    }
+  }
+  return filled(natively());
 }
 
 // A tensor of zeros without memory, which autograd uses for undefined tangents.
@@ -79,14 +106,14 @@ at::Tensor efficient_zero_tensor(
     std::optional<c10::Layout> /*layout*/,
     std::optional<c10::Device> device,
     std::optional<bool> /*pin_memory*/) {
-  Slot<at::_ops::_efficientzerotensor>::enter();
+  Slot<at::_ops::_efficientzerotensor>::enter_without_work();
   auto allocator = at::native::ZeroTensorAllocator(c10::Device(kFlagos, target(device)));
   constexpr c10::DispatchKeySet keys({c10::DispatchKey::PrivateUse1, c10::DispatchKey::ZeroTensor});
   return at::detail::empty_generic(size, &allocator, keys, c10::dtype_or_default(dtype), std::nullopt);
 }
 
 at::Tensor view(const at::Tensor& self, at::IntArrayRef size) {
-  Slot<at::_ops::view>::enter();
+  Slot<at::_ops::view>::enter_without_work();
   return at::native::view(self, size);
 }
 
@@ -95,17 +122,17 @@ at::Tensor as_strided(
     at::IntArrayRef size,
     at::IntArrayRef stride,
     std::optional<int64_t> storage_offset) {
-  Slot<at::_ops::as_strided>::enter();
+  Slot<at::_ops::as_strided>::enter_without_work();
   return at::native::as_strided_tensorimpl(self, size, stride, storage_offset);
 }
 
 at::Tensor reshape_alias(const at::Tensor& self, at::IntArrayRef size, at::IntArrayRef stride) {
-  Slot<at::_ops::_reshape_alias>::enter();
+  Slot<at::_ops::_reshape_alias>::enter_without_work();
   return at::native::_reshape_alias(self, size, stride);
 }
 
 at::Tensor unsafe_view(const at::Tensor& self, at::IntArrayRef size) {
-  Slot<at::_ops::_unsafe_view>::enter();
+  Slot<at::_ops::_unsafe_view>::enter_without_work();
   return at::native::_unsafe_view(self, size);
 }
 
@@ -117,7 +144,7 @@ bool has_compatible_shallow_copy_type(const at::Tensor& self, const at::Tensor& 
 }
 
 at::Tensor unfold(const at::Tensor& self, int64_t dimension, int64_t size, int64_t step) {
-  Slot<at::_ops::unfold>::enter();
+  Slot<at::_ops::unfold>::enter_without_work();
   return at::native::unfold(self, dimension, size, step);
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "aten/route.h"
+#include "runtime/pending.h"
 
 namespace flagos {
 
@@ -19,6 +20,11 @@ struct Slot {
   static inline const char* name = nullptr; // `aten::name.overload`, for the life of the process
 
   static bool enter() {
+    launch_pending(name);
+    return enter_op(slot, name);
+  }
+  // For kernels that neither read nor write memory, and for those that automatic graphs know.
+  static bool enter_without_work() {
     return enter_op(slot, name);
   }
 };

@@ -172,32 +172,40 @@ class CudaBackedGuard final : public c10::impl::DeviceGuardImplInterface {
     return to_flagos(native_guard()->exchangeStream(to_cuda(stream)));
   }
   void* getStreamNativeHandle(const c10::Stream stream) const override {
+    launch_pending("the handle of a stream");
     return native_guard()->getStreamNativeHandle(to_cuda(stream)); // a cudaStream_t
   }
   bool queryStream(const c10::Stream& stream) const override {
+    launch_pending("a query of a stream");
     return native_guard()->queryStream(to_cuda(stream));
   }
   bool isStreamCapturing(const c10::Stream& stream) const FLAGOS_OVERRIDE_SINCE_2_12 {
     return is_captured(*native_guard(), to_cuda(stream));
   }
   void synchronizeStream(const c10::Stream& stream) const override {
+    launch_pending("synchronize");
     native_guard()->synchronizeStream(to_cuda(stream));
   }
   void synchronizeDevice(const c10::DeviceIndex device) const override {
+    launch_pending("synchronize");
     native_guard()->synchronizeDevice(device < 0 ? current_device() : device);
   }
 
   void record(void** event, const c10::Stream& stream, const c10::DeviceIndex device, const c10::EventFlag flag)
       const override {
+    launch_pending("an event");
     native_guard()->record(event, to_cuda(stream), device, flag);
   }
   void block(void* event, const c10::Stream& stream) const override {
+    launch_pending("an event");
     native_guard()->block(event, to_cuda(stream));
   }
   bool queryEvent(void* event) const override {
+    launch_pending("an event");
     return native_guard()->queryEvent(event);
   }
   void synchronizeEvent(void* event) const override {
+    launch_pending("an event");
     native_guard()->synchronizeEvent(event);
   }
   void destroyEvent(void* event, const c10::DeviceIndex device) const noexcept override {

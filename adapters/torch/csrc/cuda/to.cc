@@ -8,8 +8,9 @@
 #include <ATen/ops/to_native.h>
 #include <torch/csrc/autograd/graph_task.h>
 
-#include "aten/below_functionality.h"
+#include "aten/followed.h"
 #include "aten/layout.h"
+#include "runtime/below_functionality.h"
 
 namespace flagos {
 
@@ -51,7 +52,7 @@ at::Tensor to_copy(
     std::optional<bool> pin_memory,
     bool non_blocking,
     std::optional<c10::MemoryFormat> memory_format) {
-  Slot<at::_ops::_to_copy>::enter();
+  Slot<at::_ops::_to_copy>::enter_without_work();
   if (!is_flagos(self)) { // torch also dispatches by the requested device
     return only_renames(self, kFlagos, dtype, layout, device, pin_memory, memory_format)
         ? share_with_flagos(self)
@@ -70,6 +71,14 @@ at::Tensor to_copy(
     target = native_device(target.has_index() ? target.index() : current_device());
     check_device_index(target.index());
   }
+  if (are_graphs_wanted() && to_flagos && target.index() == self.device().index()) {
+    FollowedCall<at::_ops::_to_copy> call(
+        /*only_allocates=*/false, self, dtype, layout, device, pin_memory, non_blocking, memory_format);
+    if (call.serve()) {
+      return call.result(self, dtype, layout, device, pin_memory, non_blocking, memory_format);
+    }
+  }
+  launch_pending("aten::_to_copy");
   Aliases aliases;
   const at::Tensor& alias = aliases.read(self);
   const BelowFunctionality below;

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "distributed/host_calls.h"
+#include "runtime/pending.h"
 #include "runtime/stream.h"
 
 namespace flagos {
@@ -115,6 +116,15 @@ ProcessGroupFlagos::WorkPtr ProcessGroupFlagos::issue(
     Tensors outputs,
     c10::Device device,
     bool async) {
+  launch_pending("a collective");
+  for (const at::Tensor& output : outputs) { // on a stream of the group
+    lend_memory_of(output);
+  }
+  for (const Collective& collective : collectives) {
+    for (const at::Tensor& tensor : collective.tensors) {
+      lend_memory_of(tensor);
+    }
+  }
   TORCH_CHECK_VALUE(
       device.is_cpu() || device.type() == kFlagos,
       "flagos: the backend flagos serves tensors on the CPU and on flagos devices, not on ",

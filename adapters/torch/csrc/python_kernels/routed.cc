@@ -156,6 +156,7 @@ class Routed {
   // Calls that break the implementation's conditions run natively, and so do calls that are not in the pack, unless the
   // implementation serves them.
   void serve_by(const Served& served, const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+    launch_pending(name_.c_str());
     count_call(slot_);
     try {
       // Conditions come before recordings, because they may be newer.

@@ -149,6 +149,9 @@ class PinnedAllocator final : public at::HostAllocator {
 } // namespace
 
 bool free_from_pool(void* data) {
+  if (C10_UNLIKELY(give_back_planned != nullptr && give_back_planned(data))) {
+    return true;
+  }
   const auto reported = ReportedAllocations::instance().take(data);
   const bool freed = core->mem_free_at(data) != 0;
   if (C10_UNLIKELY(reported.has_value())) {
@@ -159,8 +162,17 @@ bool free_from_pool(void* data) {
 
 c10::DataPtr allocate_from_pool(size_t nbytes, c10::DeviceIndex device, c10::Device label) {
   check(core->init());
+  if (C10_UNLIKELY(planned_memory != nullptr)) {
+    if (c10::DataPtr planned = planned_memory->allocate(nbytes, label)) {
+      return planned;
+    }
+  }
   void* data = nullptr;
-  check(core->mem_alloc_at(device, current_stream(device), nbytes, &data));
+  int32_t status = core->mem_alloc_at(device, current_stream(device), nbytes, &data);
+  if (C10_UNLIKELY(status != FLAGOS_OK && release_graphs != nullptr && release_graphs())) {
+    status = core->mem_alloc_at(device, current_stream(device), nbytes, &data);
+  }
+  check(status);
   if (C10_UNLIKELY(c10::memoryProfilingEnabled()) && data != nullptr) {
     ReportedAllocations::instance().add(data, {nbytes, device});
     report_to_profiler(data, static_cast<int64_t>(nbytes), device);

@@ -5,6 +5,7 @@
 #include <ATen/core/CachingHostAllocator.h>
 #include <c10/core/CachingDeviceAllocator.h>
 
+#include "runtime/pending.h"
 #include "runtime/scoped.h"
 #include "runtime/stream.h"
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/graphs.h"
 
+#include "runtime/pending.h"
 #include "runtime/stream.h"
 
 namespace flagos {
@@ -14,11 +15,13 @@ FlagosGraph* at_address(int64_t graph) {
 } // namespace
 
 void begin_capture(FlagosGraph* graph, uint64_t memory, int32_t mode) {
+  launch_pending("a graph of the program");
   const c10::DeviceIndex device = current_device();
   check(core->graph_capture_begin(graph, device, current_stream(device), memory, mode));
 }
 
 void replay_graph(FlagosGraph* graph) {
+  launch_pending("a graph of the program");
   int32_t device = -1;
   check(core->graph_device(graph, &device));
   // A graph without a device is an empty one, of which the core tells that.

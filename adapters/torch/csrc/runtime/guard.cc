@@ -57,12 +57,14 @@ class FlagosGuard final : public c10::impl::DeviceGuardImplInterface {
     return previous;
   }
   void* getStreamNativeHandle(const c10::Stream stream) const override {
+    launch_pending("the handle of a stream");
     void* handle = nullptr;
     check(core->stream_native(stream.device_index(), static_cast<uint64_t>(stream.id()), &handle));
     // The core's number of the stream where the vendor's library has no handles.
     return handle != nullptr ? handle : reinterpret_cast<void*>(static_cast<uintptr_t>(stream.id()));
   }
   bool queryStream(const c10::Stream& stream) const override {
+    launch_pending("a query of a stream");
     int32_t idle = 0;
     check(core->stream_query(stream.device_index(), static_cast<uint64_t>(stream.id()), &idle));
     return idle != 0;
@@ -73,14 +75,17 @@ class FlagosGuard final : public c10::impl::DeviceGuardImplInterface {
     return capture != FLAGOS_CAPTURE_NONE;
   }
   void synchronizeStream(const c10::Stream& stream) const override {
+    launch_pending("synchronize");
     check(core->stream_sync(stream.device_index(), static_cast<uint64_t>(stream.id())));
   }
   void synchronizeDevice(const c10::DeviceIndex device) const override {
+    launch_pending("synchronize");
     check(core->device_sync(device < 0 ? current_device() : device));
   }
 
   void record(void** event, const c10::Stream& stream, const c10::DeviceIndex device, const c10::EventFlag flag)
       const override {
+    launch_pending("an event");
     TORCH_CHECK(
         device == -1 || device == stream.device_index(),
         "flagos: an event of flagos:",
@@ -94,11 +99,13 @@ class FlagosGuard final : public c10::impl::DeviceGuardImplInterface {
     check(core->event_record(*event, stream.device_index(), static_cast<uint64_t>(stream.id())));
   }
   void block(void* event, const c10::Stream& stream) const override {
+    launch_pending("an event");
     if (event != nullptr) {
       check(core->event_wait(event, stream.device_index(), static_cast<uint64_t>(stream.id())));
     }
   }
   bool queryEvent(void* event) const override {
+    launch_pending("an event");
     if (event == nullptr) {
       return true;
     }
@@ -107,6 +114,7 @@ class FlagosGuard final : public c10::impl::DeviceGuardImplInterface {
     return done != 0;
   }
   void synchronizeEvent(void* event) const override {
+    launch_pending("an event");
     if (event != nullptr) {
       check(core->event_sync(event));
     }

@@ -5,6 +5,7 @@
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 
 #include "runtime/generator.h"
+#include "runtime/pending.h"
 #include "runtime/stream.h"
 
 namespace flagos {
@@ -66,6 +67,7 @@ class FlagosHooks final : public at::PrivateUse1HooksInterface {
   // `storage.resize_(nbytes)`: keeps the first min(old, nbytes) bytes, as every backend does.
   void resizePrivateUse1Bytes(const c10::Storage& storage, size_t nbytes) const override {
     c10::StorageImpl* impl = storage.unsafeGetStorageImpl();
+    launch_pending("storage.resize_");
     drain_current_stream(impl->device().index());
     TORCH_CHECK(impl->resizable(), "Trying to resize storage that is not resizable"); // such as shared memory
     native->resize(impl, nbytes);

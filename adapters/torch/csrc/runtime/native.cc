@@ -4,7 +4,10 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
 
+#include <cstring>
 #include <mutex>
+
+#include "runtime/allocator.h"
 
 namespace flagos {
 
@@ -38,6 +41,26 @@ at::Generator Native::new_generator(c10::DeviceIndex /*device*/) const {
 
 bool Native::is_capturing(c10::DeviceIndex /*device*/) const {
   return false;
+}
+
+void Native::prepare_graphs() const {
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      host_computes(),
+      "flagos: there are no automatic graphs on the vendor ",
+      vendor,
+      " yet, only on the host: set FLAGOS_GRAPHS=off or leave it out");
+}
+
+c10::DataPtr Native::planned_block(size_t nbytes, c10::DeviceIndex device) const {
+  return allocate_from_pool(nbytes, device, native_device(device));
+}
+
+void Native::copy_bytes(void* to, const void* from, size_t nbytes, c10::DeviceIndex /*device*/) const {
+  std::memcpy(to, from, nbytes);
+}
+
+void Native::set_stream(c10::DeviceIndex device, uint64_t stream) const {
+  set_current_stream(device, stream);
 }
 
 void open_native_device() {

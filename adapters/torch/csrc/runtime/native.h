@@ -29,6 +29,10 @@ namespace flagos {
 class Registrar;
 struct Traits;
 
+namespace following {
+class Capturer;
+}
+
 // The native device, whose kernels serve operators: HostNative, TorchNative or LibraryNative.
 class Native {
  public:
@@ -91,6 +95,17 @@ class Native {
 
   // Whether the current stream of `device` is being captured into a graph.
   virtual bool is_capturing(c10::DeviceIndex device) const;
+  // For automatic graphs: throws where there are none, and does what they need once.
+  virtual void prepare_graphs() const;
+  // Captures their work; null where they repeat their calls one by one.
+  virtual following::Capturer* capturer() const {
+    return nullptr;
+  }
+  // Memory from the pool of a device, for its current stream.
+  virtual c10::DataPtr planned_block(size_t nbytes, c10::DeviceIndex device) const;
+  // Copies device memory on the current stream.
+  virtual void copy_bytes(void* to, const void* from, size_t nbytes, c10::DeviceIndex device) const;
+  virtual void set_stream(c10::DeviceIndex device, uint64_t stream) const;
   // To be called by a thread that asks for events while others may capture.
   virtual void leave_captures_alone() const {}
   // The native device's own; null for events of the core.

@@ -7,18 +7,25 @@
 
 #include <c10/core/StorageImpl.h>
 
+#include "runtime/births.h"
 #include "runtime/core.h"
+#include "runtime/pending.h"
 
 namespace flagos {
 
 // The deleter of every flagos DataPtr that has a twin: drops the reference on the twin.
 inline void release_twin(void* twin) {
+  if (C10_UNLIKELY(__atomic_load_n(&calls_pending, __ATOMIC_ACQUIRE))) {
+    release_when_launched(static_cast<c10::StorageImpl*>(twin));
+    return;
+  }
   c10::raw::intrusive_ptr::decref(static_cast<c10::StorageImpl*>(twin));
 }
 
 // A flagos DataPtr that owns the twin `native`.
 inline c10::DataPtr twin_data_ptr(c10::intrusive_ptr<c10::StorageImpl> native, c10::DeviceIndex device) {
   void* data = const_cast<void*>(native->data());
+  note_birth(data);
   return {data, native.release(), &release_twin, c10::Device(kFlagos, device)};
 }
 

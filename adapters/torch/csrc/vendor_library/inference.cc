@@ -9,7 +9,7 @@
 #include <algorithm>
 
 #include "aten/alias.h"
-#include "aten/below_functionality.h"
+#include "runtime/below_functionality.h"
 
 namespace flagos {
 

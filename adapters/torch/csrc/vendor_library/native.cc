@@ -5,13 +5,13 @@
 #include <algorithm>
 
 #include "aten/attention.h"
-#include "aten/below_functionality.h"
 #include "aten/boxed.h"
 #include "aten/copy.h"
 #include "aten/layout.h"
 #include "aten/register.h"
 #include "aten/route.h"
 #include "runtime/allocator.h"
+#include "runtime/below_functionality.h"
 #include "runtime/mirrors.h"
 #include "runtime/register.h"
 #include "vendor_library/kernel.h"

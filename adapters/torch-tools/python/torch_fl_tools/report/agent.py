@@ -198,6 +198,7 @@ class _Agent:
             },
             "memory": self._memory.devices(),
             "speed": _speed(),
+            "graphs": dict(torch.ops.flagos.graphs_counts()),
             "lock": _core.plan_lock(),
             "problems": self._problems,
         }

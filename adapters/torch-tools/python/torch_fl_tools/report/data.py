@@ -108,6 +108,7 @@ class Process:
     error: str | None
     device_time: DeviceTime
     memory: list[DeviceMemory]
+    graphs: dict[str, int]  # counts of automatic graphs
     problems: list[str]
     ended: bool
     chip: str | None
@@ -195,6 +196,7 @@ def _process(file: ProcessFile, lock: int) -> Process:
         error=file["error"],
         device_time=DeviceTime(**file["device_time"]),
         memory=[DeviceMemory(**one) for one in file["memory"]],
+        graphs=file["graphs"],
         problems=file["problems"],
         ended=file["ended"],
         chip=speed["chip"],

@@ -96,6 +96,7 @@ class ProcessFile(_Process, total=False):
     device_time: DeviceTime
     memory: list[DeviceMemory]
     speed: Speed
+    graphs: dict[str, int]  # counts of automatic graphs
     problems: list[str]
 
 

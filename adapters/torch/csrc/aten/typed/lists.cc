@@ -68,11 +68,18 @@ struct TypedLists;
 template <class Op, size_t kWritten, class... Arguments>
 struct TypedLists<Op, kWritten, void(Arguments...)> {
   static void call(Arguments... arguments) {
-    if (C10_UNLIKELY(Slot<Op>::enter())) {
+    if (C10_UNLIKELY(Slot<Op>::enter_without_work())) {
+      launch_pending(Slot<Op>::name);
       return at::native::call_fallback_fn_symint<&run_on_cpu, Op>::call(arguments...);
     }
     if (C10_UNLIKELY(has_mixed_lists<Op>(arguments...))) {
       return Op::redispatch(kTensorByTensor, arguments...);
+    }
+    if (are_graphs_wanted()) {
+      FollowedCall<Op> followed(/*only_allocates=*/false, arguments...);
+      if (followed.serve()) {
+        return;
+      }
     }
     convert(std::index_sequence_for<Arguments...>(), arguments...);
   }

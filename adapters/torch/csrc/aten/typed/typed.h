@@ -11,11 +11,12 @@
 #include <tuple>
 
 #include "aten/alias.h"
-#include "aten/below_functionality.h"
 #include "aten/boxed.h"
 #include "aten/cpu.h"
+#include "aten/followed.h"
 #include "aten/register.h"
 #include "aten/traced.h"
+#include "runtime/below_functionality.h"
 
 namespace flagos {
 
@@ -291,11 +292,18 @@ struct Typed<Op, Result(Arguments...)> {
         return Op::redispatch(native->keys, arguments...); // torch's composite, on the tensors themselves
       }
     }
-    if (C10_UNLIKELY(Slot<Op>::enter())) {
+    if (C10_UNLIKELY(Slot<Op>::enter_without_work())) {
+      launch_pending(Slot<Op>::name);
       return at::native::call_fallback_fn_symint<&run_on_cpu, Op>::call(arguments...);
     }
     if (C10_UNLIKELY(has_mixed_lists<Op>(arguments...))) {
       return Op::redispatch(kTensorByTensor, arguments...);
+    }
+    if (are_graphs_wanted()) {
+      FollowedCall<Op> followed(/*only_allocates=*/false, arguments...);
+      if (followed.serve()) {
+        return followed.result(arguments...);
+      }
     }
     TypedCall call;
     std::tuple<Argument<Arguments>...> converted{Argument<Arguments>(call, arguments)...};

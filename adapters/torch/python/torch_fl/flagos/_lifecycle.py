@@ -7,6 +7,7 @@ import threading
 
 # Imported here and not at first use, where a signal handler that uses the device could interrupt the import.
 from flagos import _core, logs, plan_listeners
+from torch_fl.flagos import automatic
 from torch_fl.native import native
 
 # Reentrant: a signal handler or a finalizer of the thread that initialises may use the device.
@@ -49,7 +50,12 @@ def _lazy_init() -> None:
             _core.init()
             native().initialize()
             _initialized = True
-            plan_listeners.published()
+            try:
+                plan_listeners.published()
+                automatic.turn(_core.graphs()[0])
+            except Exception:
+                _initialized = False
+                raise
 
 
 def _after_fork_in_child() -> None:

@@ -5,12 +5,17 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 from flagos import _core
+from torch_fl.flagos import automatic
+from torch_fl.flagos.automatic import auto, counts, is_auto
 from torch_fl.native import native
 
 __all__ = [
     "Graph",
+    "auto",
+    "counts",
     "graph",
     "graph_pool_handle",
+    "is_auto",
     "is_current_stream_capturing",
     "make_graphed_callables",
 ]
@@ -56,4 +61,6 @@ _of_the_device = native().graphs
 if native().captured_by_core:
     from torch_fl.flagos import _core_graphs as _of_the_device
 if _of_the_device is not None:
-    globals().update((name, getattr(_of_the_device, name)) for name in __all__)
+    globals().update(
+        (name, getattr(_of_the_device, name)) for name in __all__ if name not in automatic.__all__
+    )

@@ -37,6 +37,7 @@ _content_of.restype, _content_of.argtypes = ctypes.c_void_p, [ctypes.py_object, 
 def __dlpack__(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
     if self.device.type != _DEVICE:
         return _dlpack(self, *args, **kwargs)
+    torch.ops.flagos.graphs_lend(self.untyped_storage())
     shared = native().exported(self)
     if shared.device.type != _DEVICE:
         return _dlpack(shared, *args, **kwargs)

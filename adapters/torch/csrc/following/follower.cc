@@ -1,0 +1,734 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "following/follower.h"
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include "runtime/storage.h"
+#include "runtime/stream.h"
+
+namespace flagos::following {
+
+namespace {
+
+constexpr size_t kMostCalls = 48; // of a chunk
+constexpr size_t kMostChunks = 4; // that begin with one call
+constexpr size_t kMostTraces = 24;
+constexpr int64_t kMoved = 4096; // calls on another stream, after which that one is followed
+
+// The stream that calls are followed on as the current one, for a scope.
+class OnStream {
+ public:
+  explicit OnStream(const Where& where)
+      : device_(where.device), index_(where.device), before_(current_stream(where.device)) {
+    set(where.stream);
+  }
+  ~OnStream() {
+    set(before_);
+  }
+  OnStream(const OnStream&) = delete;
+  OnStream& operator=(const OnStream&) = delete;
+
+ private:
+  void set(uint64_t stream) const {
+    if (current_stream(index_) != stream) {
+      native->set_stream(index_, stream);
+    }
+  }
+
+  DeviceScope device_;
+  c10::DeviceIndex index_;
+  uint64_t before_;
+};
+
+void set_pending(bool pending) {
+  __atomic_store_n(&calls_pending, pending, __ATOMIC_RELEASE);
+}
+
+} // namespace
+
+bool Recent::leads_to(const Place& place) const {
+  const size_t length = place.trace->positions.size();
+  for (size_t back = 0; back < ops_.size(); ++back) {
+    if (place.trace->positions[(place.at + back * length - back) % length].op != ops_[back]) {
+      return false;
+    }
+  }
+  return true;
+}
+
+uint64_t Recent::order() const {
+  uint64_t order = 0;
+  for (size_t back = 0; back < kOrdered; ++back) {
+    order = (order ^ ops_[back]) * 0x9E3779B97F4A7C15ULL;
+    order ^= order >> 29U;
+  }
+  return order;
+}
+
+c10::DataPtr Script::allocate(size_t nbytes, c10::Device label) {
+  if (nbytes == 0) {
+    return {};
+  }
+  Block* planned = next_ < plan_.size() ? plan_[next_] : nullptr;
+  Block* block = blocks_.find(planned, conflicts_, nbytes, [&](size_t size) {
+    struct Outside {
+      PlannedMemory* script = std::exchange(planned_memory, nullptr);
+      ~Outside() {
+        planned_memory = script;
+      }
+    } const outside;
+    return native->planned_block(size, device_);
+  });
+  if (next_ < plan_.size()) {
+    plan_[next_] = block;
+  } else {
+    plan_.push_back(block);
+  }
+  ++next_;
+  return block->take(label, native->host_computes());
+}
+
+Follower& Follower::instance() {
+  static auto* follower = new Follower(); // never destroyed: calls may come after static destruction
+  return *follower;
+}
+
+// ---- calls ----
+
+bool Follower::begin(Operator& op, torch::jit::Stack& stack, torch::jit::Stack& arguments, Record*& record) {
+  if (inside_) {
+    return false;
+  }
+  ++calls_;
+  const auto thread = std::this_thread::get_id();
+  if (C10_UNLIKELY(thread != thread_)) {
+    cut("another thread");
+    thread_ = thread;
+  }
+  modes_ = Modes::now();
+  const bool plain = key_.read(op.id, modes_, stack, op.num_arguments) && op.why_native == nullptr;
+  const auto on_stack = c10::ArrayRef<c10::IValue>(stack).slice(stack.size() - op.num_arguments);
+  if (C10_UNLIKELY(switches_stream())) {
+    lend_arguments(on_stack);
+    return false;
+  }
+  if (C10_UNLIKELY(native->is_capturing(where_.device))) { // the program's graph will use this memory
+    cut("a graph of the program");
+    lend_arguments(on_stack);
+    return false;
+  }
+  if (chunk_ != nullptr) {
+    if (continues(plain)) {
+      take(stack, arguments);
+      return true;
+    }
+    diverge("a call that differs", /*at_a_call=*/true);
+  }
+  const bool is_located = locate(op);
+  if (is_located && starts_chunk(plain)) {
+    take(stack, arguments);
+    return true;
+  }
+  if (watches(op)) {
+    return false;
+  }
+  if (is_located) {
+    this->record(op, plain, record);
+  } else {
+    refuse(op.why_native != nullptr ? op.why_native : "calls that do not repeat");
+  }
+  return false;
+}
+
+void Follower::end() {
+  record_.script.reset();
+  if (C10_UNLIKELY(late_ != nullptr && calls_ > late_since_)) {
+    const Chunk* late = std::exchange(late_, nullptr);
+    run(late->calls, late->calls.size());
+  }
+}
+
+// ---- following ----
+
+bool Follower::continues(bool plain) {
+  const Call& call = chunk_->calls[followed_];
+  return plain && call.words == key_.words() && make_room(call);
+}
+
+// Whether the call begins a chunk that is followed from now on.
+bool Follower::starts_chunk(bool plain) {
+  const auto known = [&]() -> Chunk* {
+    const auto& chunks = place_.position().chunks;
+    const auto found = std::find_if(
+        chunks.begin(), chunks.end(), [&](const auto& chunk) { return chunk->calls[0].words == key_.words(); });
+    return found != chunks.end() ? found->get() : nullptr;
+  };
+  if (!plain || known() == nullptr) {
+    return false;
+  }
+  close(); // the chunk that is being captured ends where a known one begins
+  Chunk* chunk = known();
+  if (chunk == nullptr || !make_room(chunk->calls[0])) {
+    return false;
+  }
+  chunk_ = chunk;
+  followed_ = 0;
+  set_pending(true);
+  return true;
+}
+
+// Follows the call.
+void Follower::take(torch::jit::Stack& stack, torch::jit::Stack& arguments) {
+  const Call& call = chunk_->calls[followed_];
+  const auto first = stack.end() - static_cast<ptrdiff_t>(call.op->num_arguments);
+  arguments.assign(std::make_move_iterator(first), std::make_move_iterator(stack.end()));
+  stack.erase(first, stack.end());
+  call.make_results(arguments, stack, where_.device);
+  ++followed_;
+  ++followed_calls_;
+  if (followed_ == chunk_->calls.size()) {
+    launch();
+  }
+}
+
+// Whether all blocks that the call writes can be written: what lives there moves.
+bool Follower::make_room(const Call& call) {
+  return std::all_of(call.blocks.begin(), call.blocks.end(), [&](Block* block) {
+    return !block->live.load(std::memory_order_acquire) || C10_UNLIKELY(fault_ == 2) || move(block);
+  });
+}
+
+// Gives a tensor that is still alive memory elsewhere; false if it must stay.
+bool Follower::move(Block* block) {
+  if (block->lent) {
+    return false;
+  }
+  const c10::intrusive_ptr<c10::StorageImpl> storage = block->owner.lock();
+  if (!storage) {
+    return !block->live.load(std::memory_order_acquire);
+  }
+  c10::StorageImpl* twin = twin_of(storage->data_ptr());
+  if (twin == nullptr || block_of(twin->data_ptr()) != block || c10::raw::intrusive_ptr::use_count(twin) != 1) {
+    return false;
+  }
+  if (chunk_ != nullptr) { // calls that are pending may have to write it yet
+    const auto pending_end = chunk_->calls.begin() + static_cast<ptrdiff_t>(followed_);
+    if (std::any_of(
+            chunk_->calls.begin(), pending_end, [&](const Call& call) { return call.uses(block, block->data()); })) {
+      return false;
+    }
+  }
+  const OnStream on(where_);
+  c10::DataPtr memory = native->planned_block(twin->nbytes(), where_.device);
+  native->copy_bytes(memory.get(), block->data(), twin->nbytes(), where_.device);
+  twin->set_data_ptr_noswap(std::move(memory)); // which frees the block
+  refresh_from_twin(storage.get(), twin, where_.device);
+  ++moved_;
+  return true;
+}
+
+void Follower::launch() {
+  Chunk* chunk = std::exchange(chunk_, nullptr);
+  place_ = {chunk->trace, chunk->trace->after(chunk->start, chunk->calls.size())};
+  watch_->forget();
+  chunk->trace->used = static_cast<uint64_t>(calls_);
+  ++chunk->launched;
+  ++launched_;
+  launched_calls_ += static_cast<int64_t>(chunk->calls.size());
+  if (C10_UNLIKELY(fault_ == 1 && launched_ % 2 == 0)) {
+    late_ = chunk;
+    late_since_ = calls_;
+  } else if (chunk->launchable != nullptr) {
+    const OnStream on(where_);
+    chunk->launchable->launch();
+  } else {
+    run(chunk->calls, chunk->calls.size());
+  }
+  launched();
+}
+
+// Has the calls that were followed and not launched run natively.
+void Follower::diverge(const char* why, bool at_a_call) {
+  Chunk* chunk = std::exchange(chunk_, nullptr);
+  place_ = {chunk->trace, chunk->trace->after(chunk->start, followed_)};
+  diverged_calls_ += static_cast<int64_t>(followed_);
+  ++cuts_[std::string("launched early: ") + why];
+  const auto finally = [&] {
+    launched();
+    Position& position = place_.position();
+    if (at_a_call && position.op == key_.words()[0]) {
+      position.misses.fail(now(), position.misses.failures == 0 ? 0 : 2 * chunk->trace->positions.size());
+    }
+    if (++chunk->broken > 1 + chunk->launched / 4) { // two chunks take its place
+      position.begins = true;
+      chunk->trace->positions[chunk->start].captures.until = 0;
+      drop(chunk);
+    }
+  };
+  try {
+    run(chunk->calls, followed_);
+  } catch (...) {
+    finally();
+    throw;
+  } finally();
+}
+
+void Follower::run(const std::vector<Call>& calls, size_t count) {
+  const OnStream on(where_);
+  drain_current_stream(where_.device);
+  std::exception_ptr failure; // the first; what comes behind it was queued behind it
+  for (size_t i = 0; i < count; ++i) {
+    try {
+      calls[i].run(where_.device);
+    } catch (...) {
+      if (failure == nullptr) {
+        failure = std::current_exception();
+      }
+    }
+  }
+  if (failure != nullptr) {
+    std::rethrow_exception(failure);
+  }
+}
+
+void Follower::drop(Chunk* chunk) {
+  auto& chunks = chunk->trace->positions[chunk->start].chunks;
+  chunks.erase(std::find_if(chunks.begin(), chunks.end(), [&](const auto& each) { return each.get() == chunk; }));
+  --graphs_;
+}
+
+// Nothing is pending any more.
+void Follower::launched() {
+  set_pending(false);
+  for (c10::StorageImpl* twin : std::exchange(kept_, {})) {
+    c10::raw::intrusive_ptr::decref(twin);
+  }
+}
+
+// ---- where the calls are ----
+
+// Whether the call is on another stream than those that are followed.
+bool Follower::switches_stream() {
+  const c10::DeviceIndex device = key_.device() >= 0 ? key_.device() : current_device();
+  const Where where{device, current_stream(device)};
+  if (C10_LIKELY(where == where_)) {
+    elsewhere_ = 0;
+    return false;
+  }
+  cut("another stream");
+  if (!traces_.empty() && ++elsewhere_ < kMoved) {
+    refuse("another stream");
+    return true;
+  }
+  release();
+  elsewhere_ = 0;
+  where_ = where;
+  return false;
+}
+
+// Finds out where the call is in a run that repeats; false if it is in none.
+bool Follower::locate(const Operator& op) {
+  if (place_.trace != nullptr && place_.position().op != op.id) {
+    lose_place();
+  }
+  if (place_.trace == nullptr) {
+    recent_.push(op.id);
+    if (!traces_.empty()) {
+      place_ = find_again();
+    }
+  }
+  return place_.trace != nullptr;
+}
+
+// Watches a call that is not followed, for runs that nobody knows yet.
+// Returns whether a run has ended with it.
+bool Follower::watches(const Operator& op) {
+  if (watch_ == nullptr) {
+    watch_ = std::make_unique<Watch>();
+  }
+  if (watch_->rests()) {
+    return false;
+  }
+  const size_t run = watch_->see(op.id, key_.kinds(), key_.addresses());
+  if (run == 0 || is_known(watch_->last(run))) {
+    return false;
+  }
+  start_trace(run);
+  return true;
+}
+
+// Whether the calls are in a run of these operators, of which the last one is at the current place.
+bool Follower::is_known(const std::vector<uint64_t>& ops) const {
+  if (place_.trace == nullptr || ops.size() % place_.trace->positions.size() != 0) {
+    return false;
+  }
+  size_t at = place_.at;
+  for (const uint64_t op : ops) {
+    at = place_.trace->after(at);
+    if (place_.trace->positions[at].op != op) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// The place that the last operators lead to: the next one in the run that was left, or one in another.
+Place Follower::find_again() const {
+  const auto [begin, end] = places_.equal_range(recent_.order());
+  Place best;
+  size_t nearest = 0;
+  for (auto found = begin; found != end; ++found) {
+    const Place& place = found->second;
+    const size_t length = place.trace->positions.size();
+    const bool is_ahead = place.trace == lost_.trace;
+    if (!is_ahead && !recent_.leads_to(place)) {
+      continue;
+    }
+    const size_t ahead = is_ahead ? (place.at + length - lost_.at) % length : length;
+    if (best.trace == nullptr || ahead < nearest || (ahead == nearest && place.trace->used > best.trace->used)) {
+      best = place;
+      nearest = ahead;
+    }
+  }
+  return best;
+}
+
+void Follower::lose_place() {
+  close();
+  lost_ = std::exchange(place_, {});
+  recent_ = {};
+}
+
+void Follower::start_trace(size_t length) {
+  if (traces_.size() >= kMostTraces) {
+    drop_oldest_trace();
+  }
+  auto trace = std::make_unique<Trace>();
+  for (const uint64_t op : watch_->last(length)) {
+    trace->positions.emplace_back().op = op;
+  }
+  trace->used = static_cast<uint64_t>(calls_);
+  Recent recent;
+  for (size_t at = 0; at < length + Recent::kOrdered - 1; ++at) {
+    recent.push(trace->positions[at % length].op);
+    if (at >= Recent::kOrdered - 1) {
+      places_.emplace(recent.order(), Place{trace.get(), at % length});
+    }
+  }
+  lose_place();
+  place_ = {trace.get(), 0};
+  traces_.push_back(std::move(trace));
+  ++traces_found_;
+  if (blocks_ == nullptr) {
+    blocks_ = std::make_unique<Blocks>();
+  }
+  capturer_ = native->capturer();
+}
+
+void Follower::drop_oldest_trace() {
+  const auto oldest = std::min_element(
+      traces_.begin(), traces_.end(), [](const auto& one, const auto& other) { return one->used < other->used; });
+  Trace* trace = oldest->get();
+  std::erase_if(places_, [&](const auto& place) { return place.second.trace == trace; });
+  std::unordered_set<Block*> blocks;
+  for (const Position& position : trace->positions) {
+    blocks.insert(position.blocks.begin(), position.blocks.end());
+    graphs_ -= static_cast<int64_t>(position.chunks.size());
+  }
+  if (lost_.trace == trace) {
+    lost_ = {};
+  }
+  traces_.erase(oldest);
+  for (const auto& other : traces_) { // whose blocks stay
+    for (const Position& position : other->positions) {
+      for (Block* block : position.blocks) {
+        blocks.erase(block);
+      }
+    }
+  }
+  for (Block* block : blocks) {
+    blocks_->retire(block);
+  }
+}
+
+// ---- recording ----
+
+void Follower::record(Operator& op, bool plain, Record*& record) {
+  Position& position = place_.position();
+  const bool joins = plain && position.planned && !position.never && position.misses.is_over(now()) &&
+      ((open_ != nullptr && !position.begins && open_->calls.size() < kMostCalls) || position.captures.is_over(now()));
+  if (!joins) {
+    close();
+    refuse(
+        op.why_native != nullptr              ? op.why_native
+            : !plain                          ? "arguments of other kinds"
+            : position.never                  ? "results that graphs cannot give"
+            : !position.planned               ? "not repeated often enough yet"
+            : !position.misses.is_over(now()) ? "calls whose arguments change"
+                                              : "captured before, in vain");
+  } else {
+    if (open_ != nullptr && (position.begins || open_->calls.size() == kMostCalls)) {
+      close();
+    }
+    if (open_ == nullptr) {
+      position.captures.fail(now(), place_.trace->positions.size());
+      open();
+    }
+  }
+  record_.op = &op;
+  record_.words = key_.words();
+  record_.position = &position;
+  record_.joins = joins;
+  record_.script.emplace(*blocks_, position, where_.device);
+  record = &record_;
+  position.planned = true;
+  place_.at = place_.trace->after(place_.at);
+}
+
+void Follower::open() {
+  open_ = std::make_unique<Chunk>();
+  open_->trace = place_.trace;
+  open_->start = place_.at;
+  bad_ = false;
+  if (capturer_ != nullptr) {
+    capturer_->begin(where_.device);
+  }
+  set_pending(true);
+}
+
+// Ends the chunk that is being captured. Where its calls did not run as they came, they run now.
+void Follower::close() {
+  if (open_ == nullptr) {
+    return;
+  }
+  std::unique_ptr<Chunk> chunk = std::move(open_);
+  if (capturer_ != nullptr) {
+    chunk->launchable = capturer_->end();
+    if (chunk->launchable != nullptr) {
+      const OnStream on(where_);
+      chunk->launchable->launch();
+    } else {
+      TORCH_INTERNAL_ASSERT(!bad_, "flagos: calls were captured that can be neither launched nor repeated");
+      run(chunk->calls, chunk->calls.size());
+      bad_ = true;
+    }
+  }
+  launched();
+  if (bad_ || chunk->calls.size() < 2) {
+    return;
+  }
+  ++captured_;
+  ++graphs_;
+  auto& chunks = chunk->trace->positions[chunk->start].chunks;
+  if (chunks.size() == kMostChunks) {
+    chunks.erase(chunks.begin());
+    --graphs_;
+  }
+  chunks.push_back(std::move(chunk));
+}
+
+void Follower::serving(bool now) {
+  inside_ = now;
+  planned_memory = now ? &*record_.script : nullptr;
+  if (is_deferred()) {
+    now ? capturer_->enter() : capturer_->leave();
+  }
+}
+
+void Follower::note(const torch::jit::Stack& arguments, const torch::jit::Stack& stack) {
+  const c10::ArrayRef<c10::IValue> results =
+      c10::ArrayRef<c10::IValue>(stack).slice(stack.size() - record_.op->num_results);
+  const auto own = [](const at::Tensor& tensor) {
+    if (!tensor.defined() || tensor.device().type() != kFlagos || !tensor.has_storage()) {
+      return;
+    }
+    if (const c10::StorageImpl* twin = twin_of(tensor.storage().data_ptr()); twin != nullptr) {
+      if (Block* block = block_of(twin->data_ptr()); block != nullptr) {
+        block->belongs_to(tensor.storage());
+      }
+    }
+  };
+  for (const c10::IValue& result : results) {
+    if (result.isTensor()) {
+      own(result.toTensor());
+    } else if (result.isTensorList()) {
+      for (const c10::IValue& each : result.toListRef()) {
+        own(each.toTensor());
+      }
+    }
+  }
+  if (!record_.joins || open_ == nullptr) {
+    return;
+  }
+  Call call;
+  call.op = record_.op;
+  call.words = std::move(record_.words);
+  call.blocks = record_.script->used();
+  const bool touches_lent = std::any_of(key_.addresses().begin(), key_.addresses().end(), [](const void* address) {
+    return LentMemory::instance().has(address);
+  });
+  const bool known = std::find(call.blocks.begin(), call.blocks.end(), nullptr) == call.blocks.end() && !touches_lent &&
+      (capturer_ == nullptr || !capturer_->took_other_memory());
+  if (!known || !call.describe(arguments, results)) {
+    bad_ = capturer_ != nullptr; // it was captured with the others
+    record_.position->never = true;
+    close();
+    return;
+  }
+  open_->calls.push_back(std::move(call));
+}
+
+void Follower::give_up() {
+  record_.op->why_native = "operators that cannot be captured";
+  record_.joins = false;
+  close();
+}
+
+void Follower::lend_arguments(c10::ArrayRef<c10::IValue> arguments) {
+  for (const c10::IValue& value : arguments) {
+    if (value.isTensor()) {
+      lend_memory_of(value.toTensor());
+    } else if (value.isTensorList()) {
+      for (const c10::IValue& each : value.toListRef()) {
+        lend_memory_of(each.toTensor());
+      }
+    }
+  }
+}
+
+// ---- what comes from outside ----
+
+void Follower::want(bool graphs) {
+  if (!graphs) {
+    cut("graphs were turned off");
+    if (place_.trace != nullptr) {
+      lose_place();
+    }
+  }
+  __atomic_store_n(&graphs_wanted, graphs, __ATOMIC_RELAXED);
+}
+
+void Follower::cut(const char* why) {
+  if (inside_) {
+    return; // a recorded call, which is not followed if it does more than queue work
+  }
+  if (chunk_ != nullptr) {
+    diverge(why, /*at_a_call=*/false);
+  }
+  if (open_ != nullptr) {
+    ++cuts_[std::string("captured up to: ") + why];
+    close();
+  }
+}
+
+void Follower::forget_lent(const c10::StorageImpl* storage) {
+  const void* data = storage->data();
+  const c10::StorageImpl* twin = twin_of(storage->data_ptr());
+  Block* block = twin != nullptr ? block_of(twin->data_ptr()) : nullptr;
+  for (const auto& trace : traces_) {
+    for (Position& position : trace->positions) {
+      graphs_ -= static_cast<int64_t>(std::erase_if(position.chunks, [&](const auto& chunk) {
+        return std::any_of(
+            chunk->calls.begin(), chunk->calls.end(), [&](const Call& call) { return call.uses(block, data); });
+      }));
+    }
+  }
+  if (block != nullptr) {
+    block->lent = true;
+    forget(block);
+  }
+}
+
+bool Follower::keep(c10::StorageImpl* twin) {
+  if ((chunk_ == nullptr && open_ == nullptr) || block_of(twin->data_ptr()) != nullptr) {
+    return false;
+  }
+  kept_.push_back(twin);
+  return true;
+}
+
+void Follower::forget(Block* block) {
+  for (auto& trace : traces_) {
+    for (Position& position : trace->positions) {
+      std::replace(position.blocks.begin(), position.blocks.end(), block, static_cast<Block*>(nullptr));
+    }
+  }
+  if (blocks_ != nullptr) {
+    blocks_->retire(block);
+  }
+}
+
+bool Follower::release() {
+  if (blocks_ == nullptr) {
+    return false;
+  }
+  ++released_;
+  if (inside_) { // a call that is recorded finds no memory
+    const auto is_used = [&](const Block* block) {
+      return open_ != nullptr && std::any_of(open_->calls.begin(), open_->calls.end(), [&](const Call& call) {
+               return call.uses(block, block->data());
+             });
+    };
+    for (const auto& trace : traces_) {
+      for (Position& position : trace->positions) {
+        graphs_ -= static_cast<int64_t>(position.chunks.size());
+        position.chunks.clear();
+      }
+    }
+    const size_t before = blocks_->bytes();
+    for (Block* block : std::vector<Block*>(blocks_->held())) {
+      if (!block->live.load(std::memory_order_acquire) && !is_used(block)) {
+        forget(block);
+      }
+    }
+    return blocks_->bytes() != before;
+  }
+  cut("memory given back");
+  place_ = lost_ = {};
+  if (watch_ != nullptr) {
+    watch_->forget();
+  }
+  places_.clear();
+  traces_.clear();
+  graphs_ = 0;
+  blocks_.reset();
+  return true;
+}
+
+void Follower::forked() {
+  __atomic_store_n(&graphs_wanted, false, __ATOMIC_RELAXED);
+  thread_ = std::this_thread::get_id();
+}
+
+Counts Follower::counts() const {
+  Counts all = {
+      {"calls", calls_},
+      {"followed", followed_calls_},
+      {"launches of graphs", launched_},
+      {"calls launched by graphs", launched_calls_},
+      {"calls launched early", diverged_calls_},
+      {"graphs captured", captured_},
+      {"graphs", graphs_},
+      {"runs found", traces_found_},
+      {"tensors moved", moved_},
+      {"memory given back", released_},
+      {"bytes held", blocks_ != nullptr ? static_cast<int64_t>(blocks_->bytes()) : 0},
+  };
+  for (const auto& [why, times] : refused_) {
+    all[std::string("native: ") + why] += times;
+  }
+  for (const auto& [why, times] : cuts_) {
+    all[why] += times;
+  }
+  return all;
+}
+
+void Follower::inject(int64_t fault) {
+  cut("a fault was injected");
+  late_ = nullptr;
+  fault_ = fault;
+}
+
+} // namespace flagos::following

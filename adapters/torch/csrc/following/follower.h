@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which calls are followed, captured or served natively. One for the process: the calls of one stream of one device at
+// a time, from whatever thread.
+#pragma once
+
+#include <ATen/core/stack.h>
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "following/graph.h"
+#include "following/key.h"
+#include "following/memory.h"
+#include "following/turn.h"
+#include "following/watch.h"
+#include "runtime/pending.h"
+
+namespace flagos::following {
+
+// Serves the allocations of a recorded call.
+class Script final : public PlannedMemory {
+ public:
+  Script(Blocks& blocks, Position& position, c10::DeviceIndex device)
+      : blocks_(blocks), plan_(position.blocks), conflicts_(position.conflicts), device_(device) {}
+
+  c10::DataPtr allocate(size_t nbytes, c10::Device label) override;
+
+  // What the call allocated.
+  std::vector<Block*> used() const {
+    return {plan_.begin(), plan_.begin() + static_cast<ptrdiff_t>(next_)};
+  }
+
+ private:
+  Blocks& blocks_;
+  std::vector<Block*>& plan_;
+  uint8_t& conflicts_;
+  c10::DeviceIndex device_;
+  size_t next_ = 0;
+};
+
+struct Record {
+  Operator* op = nullptr;
+  std::vector<uint64_t> words;
+  std::optional<Script> script;
+  Position* position = nullptr;
+  bool joins = false; // the open chunk
+};
+
+// A stream of a device.
+struct Where {
+  c10::DeviceIndex device = -1;
+  uint64_t stream = 0;
+  bool operator==(const Where&) const = default;
+};
+
+// Where the calls are in a run that repeats; nowhere if `trace` is null.
+struct Place {
+  Trace* trace = nullptr;
+  size_t at = 0;
+
+  Position& position() const {
+    return trace->positions[at];
+  }
+};
+
+// The last operators, from which the place in a run follows.
+class Recent {
+ public:
+  static constexpr size_t kOrdered = 4; // of which `order` tells
+
+  void push(uint64_t op) {
+    std::move_backward(ops_.begin(), ops_.end() - 1, ops_.end());
+    ops_[0] = op;
+  }
+  uint64_t order() const;
+  // Whether all of them are those before a place.
+  bool leads_to(const Place& place) const;
+
+ private:
+  std::array<uint64_t, 12> ops_{}; // the last one first
+};
+
+using Counts = std::unordered_map<std::string, int64_t>;
+
+class Follower {
+ public:
+  static Follower& instance();
+
+  std::recursive_mutex mutex; // to be held for all that follows
+
+  // ---- of a turn ----
+
+  // Follows the call on top of the stack, whose arguments go to `arguments`, or returns false; then `record` is set if
+  // the call is to be recorded.
+  bool begin(Operator& op, torch::jit::Stack& stack, torch::jit::Stack& arguments, Record*& record);
+  void end();
+  void serving(bool now);
+  bool is_deferred() const {
+    return record_.joins && capturer_ != nullptr;
+  }
+  size_t num_arguments() const {
+    return record_.op->num_arguments;
+  }
+  // The recorded call is over.
+  void note(const torch::jit::Stack& arguments, const torch::jit::Stack& stack);
+  // It could not be captured: the calls before it run, and it will run natively.
+  void give_up();
+
+  // ---- from outside ----
+
+  void want(bool graphs);
+  // Has what is pending launched.
+  void cut(const char* why);
+  // Others know this memory from now on: graphs that do end.
+  void forget_lent(const c10::StorageImpl* storage);
+  // Keeps memory until what is pending is launched; false if nothing is.
+  bool keep(c10::StorageImpl* twin);
+  // Gives the memory of all graphs back, and the graphs with it; false if there was none.
+  bool release();
+  void forked();
+  Counts counts() const;
+  // For tests of the tests: 1 launches every second graph one call late, 2 gives a block twice; 0 does neither.
+  void inject(int64_t fault);
+
+ private:
+  // following
+  bool continues(bool plain);
+  bool starts_chunk(bool plain);
+  void take(torch::jit::Stack& stack, torch::jit::Stack& arguments);
+  bool make_room(const Call& call);
+  bool move(Block* block);
+  void launch();
+  void diverge(const char* why, bool at_a_call);
+  void run(const std::vector<Call>& calls, size_t count);
+  void drop(Chunk* chunk);
+  void launched();
+
+  // finding out where the calls are
+  bool switches_stream();
+  bool locate(const Operator& op);
+  Place find_again() const;
+  bool watches(const Operator& op);
+  bool is_known(const std::vector<uint64_t>& ops) const;
+  uint64_t now() const {
+    return static_cast<uint64_t>(calls_);
+  }
+  void start_trace(size_t length);
+  void drop_oldest_trace();
+  void lose_place();
+
+  // recording
+  void record(Operator& op, bool plain, Record*& record);
+  void open();
+  void close();
+  // Has no graph know the memory of the call's arguments.
+  void lend_arguments(c10::ArrayRef<c10::IValue> arguments);
+  void forget(Block* block);
+  void refuse(const char* why) {
+    ++refused_[why];
+  }
+
+  // What is followed.
+  Where where_;
+  int64_t elsewhere_ = 0; // calls on another stream, one after the other
+  std::thread::id thread_;
+  Key key_;
+  uint64_t modes_ = 0;
+  bool inside_ = false; // a recorded call
+  std::unique_ptr<Watch> watch_;
+  std::unique_ptr<Blocks> blocks_;
+  std::vector<std::unique_ptr<Trace>> traces_;
+  std::unordered_multimap<uint64_t, Place> places_; // by the last operators up to there
+  std::vector<c10::StorageImpl*> kept_;             // until what is pending is launched
+
+  Chunk* chunk_ = nullptr; // being followed
+  size_t followed_ = 0;    // calls of it
+  Chunk* late_ = nullptr;  // by an injected fault
+  int64_t late_since_ = 0;
+
+  Place place_;   // of the next call
+  Place lost_;    // the last place that was known
+  Recent recent_; // since then
+
+  Capturer* capturer_ = nullptr;
+  std::unique_ptr<Chunk> open_; // being captured
+  bool bad_ = false;            // whether a call was captured that cannot be followed
+  Record record_;
+  int64_t fault_ = 0;
+
+  int64_t calls_ = 0;
+  int64_t followed_calls_ = 0;
+  int64_t launched_ = 0;
+  int64_t launched_calls_ = 0;
+  int64_t diverged_calls_ = 0;
+  int64_t captured_ = 0;
+  int64_t graphs_ = 0;
+  int64_t moved_ = 0;
+  int64_t released_ = 0;
+  int64_t traces_found_ = 0;
+  std::unordered_map<const char*, int64_t> refused_;
+  Counts cuts_;
+};
+
+} // namespace flagos::following

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "following/graph.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <c10/core/InferenceMode.h>
+
+#include <algorithm>
+#include <optional>
+#include <unordered_map>
+#include <utility>
+
+#include "following/key.h"
+#include "runtime/below_functionality.h"
+#include "runtime/storage.h"
+#include "runtime/stream.h"
+
+namespace flagos::following {
+
+at::Tensor Made::make(c10::DeviceIndex device) const {
+  const c10::Device label = native_device(device);
+  c10::DataPtr data = block != nullptr ? block->take(label, /*by_address=*/false) : c10::DataPtr(nullptr, label);
+  auto twin = c10::make_intrusive<c10::StorageImpl>(
+      c10::StorageImpl::use_byte_size_t{}, static_cast<int64_t>(nbytes), std::move(data), allocator, resizable);
+  c10::Storage storage = wrap_storage(c10::Storage(std::move(twin)), device);
+  if (block != nullptr) {
+    block->belongs_to(storage);
+  }
+  at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
+      std::move(storage), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), dtype);
+  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides, offset);
+  return tensor;
+}
+
+namespace {
+
+void count_write(const at::Tensor& tensor) {
+  if (tensor.defined() && tensor.unsafeGetTensorImpl()->version_counter().enabled()) {
+    tensor.unsafeGetTensorImpl()->bump_version();
+  }
+}
+
+// Native tensors over the memory of flagos ones, which they do not hold.
+class Addressed {
+ public:
+  std::optional<c10::IValue> value(const c10::IValue& from) {
+    if (from.isTensor()) {
+      return c10::IValue(tensor(from.toTensor()));
+    }
+    if (from.isTensorList()) {
+      c10::List<at::Tensor> list;
+      for (const c10::IValue& each : from.toListRef()) {
+        list.push_back(tensor(each.toTensor()));
+      }
+      return c10::IValue(std::move(list));
+    }
+    if (from.isOptionalTensorList()) {
+      c10::List<std::optional<at::Tensor>> list;
+      for (const c10::IValue& each : from.toListRef()) {
+        list.push_back(each.isTensor() ? std::optional<at::Tensor>(tensor(each.toTensor())) : std::nullopt);
+      }
+      return c10::IValue(std::move(list));
+    }
+    if (from.isDevice() && from.toDevice().type() == kFlagos) {
+      return c10::IValue(native_device(from.toDevice().has_index() ? from.toDevice().index() : current_device()));
+    }
+    return from;
+  }
+
+ private:
+  at::Tensor tensor(const at::Tensor& from) {
+    if (!from.defined()) {
+      return from;
+    }
+    const c10::TensorImpl* impl = from.unsafeGetTensorImpl();
+    if (impl->device().type() == c10::DeviceType::CPU) { // a number
+      const at::AutoDispatchBelowAutograd below;
+      at::Tensor number = from.clone();
+      number.unsafeGetTensorImpl()->set_wrapped_number(impl->is_wrapped_number());
+      return number;
+    }
+    for (const auto& [seen, to] : tensors_) {
+      if (seen == impl) {
+        return to;
+      }
+    }
+    c10::StorageImpl* storage = impl->unsafe_storage().unsafeGetStorageImpl();
+    auto& addressed = storages_[storage];
+    if (!addressed) {
+      addressed = c10::Storage(
+          c10::Storage::use_byte_size_t{},
+          storage->nbytes(),
+          c10::DataPtr(const_cast<void*>(storage->data()), native_device(impl->device().index())),
+          /*allocator=*/nullptr,
+          /*resizable=*/false);
+    }
+    at::Tensor to = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(addressed), native->keys, impl->dtype());
+    to.unsafeGetTensorImpl()->set_sizes_and_strides(impl->sizes(), impl->strides(), impl->storage_offset());
+    if (impl->is_wrapped_number()) {
+      to.unsafeGetTensorImpl()->set_wrapped_number(true);
+    }
+    tensors_.emplace_back(impl, to);
+    return to;
+  }
+
+  std::vector<std::pair<const c10::TensorImpl*, at::Tensor>> tensors_;
+  std::unordered_map<const c10::StorageImpl*, c10::Storage> storages_;
+};
+
+} // namespace
+
+bool Call::describe(const torch::jit::Stack& arguments, c10::ArrayRef<c10::IValue> given) {
+  // What it was given must be as it was: the key tells sizes and addresses.
+  Key after;
+  if (!after.read(op->id, words[1], arguments, arguments.size()) || after.words() != words) {
+    return false;
+  }
+  const c10::InferenceMode normal(false);
+  Addressed addressed;
+  for (const c10::IValue& argument : arguments) {
+    auto value = addressed.value(argument);
+    if (!value.has_value()) {
+      return false;
+    }
+    native.push_back(std::move(*value));
+  }
+  return std::all_of(given.begin(), given.end(), [&](const c10::IValue& value) {
+    return describe(arguments, value, results.emplace_back());
+  });
+}
+
+bool Call::describe(const torch::jit::Stack& arguments, const c10::IValue& value, Result& result) {
+  if (value.isTensorList()) {
+    result.what = Result::What::kList;
+    for (const c10::IValue& each : value.toListRef()) {
+      if (!describe(arguments, each, result.parts.emplace_back()) ||
+          result.parts.back().what == Result::What::kArgument) {
+        return false;
+      }
+    }
+    return true;
+  }
+  if (!value.isTensor()) {
+    return false;
+  }
+  const at::Tensor& tensor = value.toTensor();
+  if (!tensor.defined()) {
+    result.what = Result::What::kUndefined;
+    return true;
+  }
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (arguments[i].isTensor() && arguments[i].toTensor().is_same(tensor)) {
+      result.what = Result::What::kArgument;
+      result.place = i;
+      return true;
+    }
+  }
+  const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  if (impl->device().type() != kFlagos || !is_plain(impl) || impl->is_wrapped_number()) {
+    return false;
+  }
+  const c10::StorageImpl* storage = impl->unsafe_storage().unsafeGetStorageImpl();
+  const c10::StorageImpl* twin = twin_of(storage->data_ptr());
+  if (twin == nullptr) {
+    return false;
+  }
+  Block* block = block_of(twin->data_ptr());
+  if (block == nullptr && storage->nbytes() != 0) {
+    return false;
+  }
+  if (block != nullptr &&
+      (std::find(blocks.begin(), blocks.end(), block) == blocks.end() || block->data() != storage->data() ||
+       std::any_of(made.begin(), made.end(), [&](const Made& other) { return other.block == block; }))) {
+    return false; // an argument's, or that of another result
+  }
+  made.push_back({
+      .block = block,
+      .nbytes = storage->nbytes(),
+      .allocator = const_cast<c10::StorageImpl*>(twin)->allocator(),
+      .resizable = twin->resizable(),
+      .offset = impl->storage_offset(),
+      .sizes = {impl->sizes().begin(), impl->sizes().end()},
+      .strides = {impl->strides().begin(), impl->strides().end()},
+      .dtype = impl->dtype(),
+  });
+  result.what = Result::What::kMade;
+  result.place = made.size() - 1;
+  return true;
+}
+
+void Call::make_results(c10::ArrayRef<c10::IValue> arguments, torch::jit::Stack& stack, c10::DeviceIndex device) const {
+  if (op->counts) {
+    for (size_t i = 0; i < arguments.size(); ++i) {
+      if ((op->written >> i & 1U) == 0) {
+        continue;
+      }
+      if (arguments[i].isTensor()) {
+        count_write(arguments[i].toTensor());
+      } else if (arguments[i].isTensorList()) {
+        for (const c10::IValue& each : arguments[i].toListRef()) {
+          count_write(each.toTensor());
+        }
+      }
+    }
+  }
+  for (const Result& result : results) {
+    switch (result.what) {
+      case Result::What::kUndefined:
+        stack.emplace_back(at::Tensor());
+        break;
+      case Result::What::kArgument:
+        stack.push_back(arguments[result.place]);
+        break;
+      case Result::What::kMade:
+        stack.emplace_back(made[result.place].make(device));
+        break;
+      case Result::What::kList: {
+        c10::List<at::Tensor> list;
+        list.reserve(result.parts.size());
+        for (const Result& part : result.parts) {
+          list.push_back(part.what == Result::What::kMade ? made[part.place].make(device) : at::Tensor());
+        }
+        stack.emplace_back(std::move(list));
+        break;
+      }
+    }
+  }
+}
+
+void Call::run(c10::DeviceIndex device) const {
+  if (op->only_allocates) {
+    return;
+  }
+  torch::jit::Stack stack = native;
+  const NativePoolScope pool(device);
+  const BelowFunctionality below;
+  const Modes::Scope modes(words[1]);
+  op->op.redispatchBoxed(flagos::native->keys, &stack);
+  const size_t first = stack.size() - results.size();
+  for (size_t i = 0; i < results.size(); ++i) {
+    place(results[i], stack[first + i], device);
+  }
+}
+
+// Puts what the kernel made where the program has it.
+void Call::place(const Result& result, const c10::IValue& value, c10::DeviceIndex device) const {
+  if (result.what == Result::What::kList) {
+    const auto& list = value.toListRef();
+    for (size_t i = 0; i < list.size(); ++i) {
+      place(result.parts[i], list[i], device);
+    }
+    return;
+  }
+  if (result.what != Result::What::kMade || made[result.place].block == nullptr) {
+    return;
+  }
+  const Made& to = made[result.place];
+  const at::Tensor& from = value.toTensor();
+  TORCH_INTERNAL_ASSERT(
+      from.sizes() == to.sizes && from.strides() == to.strides && from.dtype() == to.dtype &&
+          from.storage_offset() == to.offset,
+      "flagos: ",
+      op->op.operator_name(),
+      " gave a result of another shape than before for the same arguments; set FLAGOS_GRAPHS=off and report it");
+  const size_t before = static_cast<size_t>(to.offset) * to.dtype.itemsize();
+  flagos::native->copy_bytes(
+      static_cast<char*>(to.block->data()) + before,
+      from.const_data_ptr(),
+      std::min(to.nbytes, from.storage().nbytes()) - before,
+      device);
+}
+
+bool Call::uses(const Block* block, const void* address) const {
+  return std::find(words.begin(), words.end(), reinterpret_cast<uint64_t>(address)) != words.end() ||
+      (block != nullptr && std::find(blocks.begin(), blocks.end(), block) != blocks.end());
+}
+
+} // namespace flagos::following

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// What automatic graphs know of a program: runs of calls that repeat, and the chunks of them that are launched
+// together.
+#pragma once
+
+#include <ATen/core/stack.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "following/capture.h"
+#include "following/memory.h"
+#include "following/turn.h"
+
+namespace flagos::following {
+
+// A tensor that a call makes.
+struct Made {
+  Block* block = nullptr; // null for a tensor without bytes
+  size_t nbytes = 0;      // of its storage
+  c10::Allocator* allocator = nullptr;
+  bool resizable = true;
+  int64_t offset = 0;
+  c10::SmallVector<int64_t, 5> sizes;
+  c10::SmallVector<int64_t, 5> strides;
+  caffe2::TypeMeta dtype;
+
+  at::Tensor make(c10::DeviceIndex device) const;
+};
+
+// A result of a call.
+struct Result {
+  enum class What : uint8_t { kUndefined, kArgument, kMade, kList };
+  What what = What::kUndefined;
+  size_t place = 0;          // among the arguments, or among what the call makes
+  std::vector<Result> parts; // of a list
+};
+
+// A call in a graph.
+struct Call {
+  Operator* op = nullptr;
+  std::vector<uint64_t> words; // its key
+  torch::jit::Stack native;    // its arguments, as native tensors over addresses
+  std::vector<Result> results;
+  std::vector<Made> made;
+  std::vector<Block*> blocks; // of results and of workspaces
+
+  // Notes what a call did, after it, while it holds its arguments and results. False if it did what no graph repeats.
+  bool describe(const torch::jit::Stack& arguments, c10::ArrayRef<c10::IValue> results);
+  // Puts the call's results on the stack, as if it had run on these arguments.
+  void make_results(c10::ArrayRef<c10::IValue> arguments, torch::jit::Stack& stack, c10::DeviceIndex device) const;
+  // Has the native kernel do the call again, at the addresses where it was done before.
+  void run(c10::DeviceIndex device) const;
+  bool uses(const Block* block, const void* address) const;
+
+ private:
+  bool describe(const torch::jit::Stack& arguments, const c10::IValue& value, Result& result);
+  void place(const Result& result, const c10::IValue& value, c10::DeviceIndex device) const;
+};
+
+struct Trace;
+
+// Calls that are launched together.
+struct Chunk {
+  Trace* trace = nullptr;
+  size_t start = 0; // its place in the trace
+  std::vector<Call> calls;
+  std::unique_ptr<Launchable> launchable; // null where calls are repeated one by one
+  uint32_t launched = 0;
+  uint32_t broken = 0; // how often it was not finished
+};
+
+// After each failure the wait until the next try is twice as long.
+struct Patience {
+  uint64_t until = 0; // in calls
+  uint8_t failures = 0;
+
+  bool is_over(uint64_t now) const {
+    return now >= until;
+  }
+  void fail(uint64_t now, uint64_t wait) {
+    until = now + (wait << failures);
+    failures = static_cast<uint8_t>(failures < 12 ? failures + 1 : failures);
+  }
+};
+
+// A place in a trace.
+struct Position {
+  uint64_t op = 0;
+  std::vector<Block*> blocks;                 // what the call allocated last time, in order
+  uint8_t conflicts = 0;                      // how often such a block was live
+  std::vector<std::unique_ptr<Chunk>> chunks; // that begin here
+  Patience captures;                          // that began here
+  Patience misses;                            // the call was another than the captured one
+  bool never = false;                         // whether no graph repeats the call
+  bool planned = false;                       // whether the call was served from planned memory before
+  bool begins = false;                        // whether a chunk has to end before this call
+};
+
+// A run of calls that repeats.
+struct Trace {
+  std::vector<Position> positions;
+  uint64_t used = 0; // when, in calls
+
+  size_t after(size_t place, size_t calls = 1) const {
+    return (place + calls) % positions.size();
+  }
+};
+
+} // namespace flagos::following

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <pthread.h>
+
+#include "following/follower.h"
+#include "runtime/storage.h"
+
+namespace flagos::following {
+
+namespace {
+
+using Lock = std::lock_guard<std::recursive_mutex>;
+
+// Has the runtime call this room, from the first time that a program wants graphs.
+void attach() {
+  static const bool once = [] {
+    launch_pending_slowly = [](const char* why) {
+      Follower& follower = Follower::instance();
+      const Lock lock(follower.mutex);
+      follower.cut(why);
+    };
+    forget_lent = [](const c10::StorageImpl* storage) {
+      Follower& follower = Follower::instance();
+      const Lock lock(follower.mutex);
+      follower.forget_lent(storage);
+    };
+    keep_until_launched = [](c10::StorageImpl* twin) {
+      Follower& follower = Follower::instance();
+      const Lock lock(follower.mutex);
+      return follower.keep(twin);
+    };
+    release_graphs = [] {
+      Follower& follower = Follower::instance();
+      const Lock lock(follower.mutex);
+      return follower.release();
+    };
+    give_back_planned = &give_back_at;
+    pthread_atfork(
+        [] {
+          Follower::instance().mutex.lock();
+          Follower::instance().cut("a fork");
+        },
+        [] { Follower::instance().mutex.unlock(); },
+        [] {
+          Follower::instance().forked();
+          new (&Follower::instance().mutex) std::recursive_mutex(); // its owner is another thread's number
+        });
+    return true;
+  }();
+  (void)once;
+}
+
+} // namespace
+
+void register_following(torch::Library& library) {
+  library.def("graphs_want(bool graphs) -> ()", [](bool graphs) {
+    if (graphs) {
+      open_device();
+      native->prepare_graphs();
+      attach();
+    }
+    const Lock lock(Follower::instance().mutex);
+    Follower::instance().want(graphs);
+  });
+  library.def("graphs_wanted() -> bool", [] { return are_graphs_wanted(); });
+  library.def("graphs_counts() -> Dict(str, int)", [] {
+    const Lock lock(Follower::instance().mutex);
+    c10::Dict<std::string, int64_t> dict;
+    for (const auto& [what, count] : Follower::instance().counts()) {
+      dict.insert(what, count);
+    }
+    return dict;
+  });
+  library.def("graphs_lend(Storage storage) -> ()", [](const c10::Storage& storage) {
+    if (storage.device_type() == kFlagos) {
+      flagos::lend(storage.unsafeGetStorageImpl());
+    }
+  });
+  library.def("graphs_release() -> ()", [] {
+    if (release_graphs != nullptr) {
+      release_graphs();
+    }
+  });
+  library.def("graphs_inject(int fault) -> ()", [](int64_t fault) {
+    const Lock lock(Follower::instance().mutex);
+    Follower::instance().inject(fault);
+  });
+}
+
+} // namespace flagos::following

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "following/watch.h"
+
+#include <algorithm>
+
+namespace flagos::following {
+
+size_t Watch::see(uint64_t op, uint64_t kinds, const std::vector<const void*>& tensors) {
+  ++now_;
+  Births& births = Births::instance();
+  births.tick(now_);
+  Call& call = calls_[now_ % kCalls];
+  call = {op, kinds, arguments_noted_, tensors.size(), 0};
+  for (const void* address : tensors) {
+    arguments_[arguments_noted_++ % kArguments] = {address, births.of(address)};
+  }
+  ++fruitless_;
+  if (lag_ != 0) {
+    if (remembers(now_ - lag_) && alike(now_, lag_)) {
+      ++matched_;
+    } else {
+      lag_ = 0;
+    }
+  }
+  const uint64_t lag = find_lag();
+  if (lag_ == 0 && lag != 0) {
+    lag_ = lag;
+    matched_ = kCompared;
+  }
+  if (lag_ == 0) {
+    return 0;
+  }
+  const uint64_t run = lag_ * ((kShortest + lag_ - 1) / lag_);
+  if (matched_ < run || run > kCalls / 2) {
+    return 0;
+  }
+  lag_ = 0;
+  fruitless_ = 0;
+  next_rest_ = kPatience;
+  return run;
+}
+
+// Whether a call is like the one that came `lag` calls before.
+bool Watch::alike(uint64_t time, uint64_t lag) const {
+  const Call& now = at(time);
+  const Call& then = at(time - lag);
+  if (now.op != then.op || now.kinds != then.kinds || now.num_arguments != then.num_arguments) {
+    return false;
+  }
+  for (size_t i = 0; i < now.num_arguments; ++i) {
+    const Argument& one = arguments_[(now.first_argument + i) % kArguments];
+    const Argument& other = arguments_[(then.first_argument + i) % kArguments];
+    // A cache that grows was made in the turn before.
+    const bool is_young = one.born + 2 * lag > time && other.born + 2 * lag > time - lag;
+    if (one.address != other.address && !is_young) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// Notes the last calls by their order, and returns how long ago they came in the same one; 0 if they did not.
+uint64_t Watch::find_lag() {
+  if (now_ < began_ + kCompared) {
+    return 0;
+  }
+  uint64_t order = 0;
+  for (uint64_t back = 0; back < kCompared; ++back) {
+    order = (order ^ at(now_ - back).op) * 0x9E3779B97F4A7C15ULL;
+    order ^= order >> 29U;
+  }
+  Place& place = places_[order % kPlaces];
+  const uint64_t before = place.calls == order ? place.time : 0;
+  place = {order, now_};
+  calls_[now_ % kCalls].before = before;
+  if (lag_ != 0) {
+    return 0;
+  }
+  uint64_t time = before;
+  for (size_t tried = 0; tried < kCandidates && time > began_ + kCompared; ++tried) {
+    const uint64_t lag = now_ - time;
+    if (lag > kCalls / 2 || !remembers(time - kCompared)) {
+      return 0;
+    }
+    uint64_t back = 0;
+    while (back < kCompared && alike(now_ - back, lag)) {
+      ++back;
+    }
+    if (back == kCompared) {
+      return lag;
+    }
+    time = at(time).before;
+  }
+  return 0;
+}
+
+std::vector<uint64_t> Watch::last(size_t count) const {
+  std::vector<uint64_t> ops;
+  ops.reserve(count);
+  for (uint64_t time = now_ - count + 1; time <= now_; ++time) {
+    ops.push_back(at(time).op);
+  }
+  return ops;
+}
+
+bool Watch::rests() {
+  if (rest_ != 0) {
+    --rest_;
+    return true;
+  }
+  if (fruitless_ > kPatience) {
+    fruitless_ = 0;
+    forget();
+    rest_ = next_rest_;
+    next_rest_ = std::min<uint64_t>(next_rest_ * 2, uint64_t(1) << 24);
+  }
+  return false;
+}
+
+void Watch::forget() {
+  lag_ = 0;
+  began_ = now_;
+}
+
+} // namespace flagos::following

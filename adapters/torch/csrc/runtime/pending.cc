@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/pending.h"
+
+#include "runtime/births.h"
+
+namespace flagos {
+
+bool graphs_wanted = false;
+bool calls_pending = false;
+void (*launch_pending_slowly)(const char* why) = nullptr;
+void (*forget_lent)(const c10::StorageImpl* storage) = nullptr;
+bool (*release_graphs)() = nullptr;
+bool (*keep_until_launched)(c10::StorageImpl* twin) = nullptr;
+bool (*give_back_planned)(void* data) = nullptr;
+thread_local PlannedMemory* planned_memory = nullptr;
+
+LentMemory& LentMemory::instance() {
+  static auto* lent = new LentMemory; // never destroyed: tensors may be lent after static destruction
+  return *lent;
+}
+
+bool LentMemory::add(const void* address) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  any_.store(true, std::memory_order_release);
+  const uint64_t now = Births::instance().of(address);
+  return times_.insert_or_assign(address, now).second;
+}
+
+bool LentMemory::has(const void* address) const {
+  if (C10_LIKELY(!any_.load(std::memory_order_acquire))) {
+    return false;
+  }
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto lent = times_.find(address);
+  return lent != times_.end() && Births::instance().of(address) <= lent->second;
+}
+
+void lend(const c10::StorageImpl* storage) {
+  if (storage == nullptr || storage->nbytes() == 0) {
+    return;
+  }
+  launch_pending("lent memory");
+  const bool is_new = LentMemory::instance().add(storage->data());
+  if (C10_UNLIKELY(is_new && forget_lent != nullptr)) {
+    forget_lent(storage);
+  }
+}
+
+void release_when_launched(c10::StorageImpl* twin) {
+  if (keep_until_launched == nullptr || !keep_until_launched(twin)) {
+    c10::raw::intrusive_ptr::decref(twin);
+  }
+}
+
+} // namespace flagos

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// Calls that returned to the program and whose work is not yet on the device: automatic graphs follow them (see
+// `following/`). Whatever looks at the device, orders it or lends its memory has them launched first.
+#pragma once
+
+#include <c10/core/Allocator.h>
+#include <c10/core/StorageImpl.h>
+#include <c10/core/TensorImpl.h>
+
+#include <atomic>
+#include <cstddef>
+#include <mutex>
+#include <unordered_map>
+
+#include "runtime/core.h"
+
+namespace flagos {
+
+// Whether the program wants automatic graphs. One branch of every call.
+extern bool graphs_wanted;
+
+inline bool are_graphs_wanted() {
+  return C10_UNLIKELY(__atomic_load_n(&graphs_wanted, __ATOMIC_RELAXED));
+}
+
+// Whether there are such calls, or calls that are being captured.
+extern bool calls_pending;
+
+// What the room `following` does; null as long as nothing was followed in the process.
+extern void (*launch_pending_slowly)(const char* why);
+extern void (*forget_lent)(const c10::StorageImpl* storage); // what graphs know of memory that was lent
+extern bool (*release_graphs)();                             // false if there was nothing to give back
+extern bool (*keep_until_launched)(c10::StorageImpl* twin);  // false for memory that need not wait
+extern bool (*give_back_planned)(void* data);                // false for memory that is not planned
+
+// Drops a reference on the native storage of a flagos one that ended, now or when calls that may read its memory are
+// launched.
+void release_when_launched(c10::StorageImpl* twin);
+
+// Launches them. `why` counts in the report: the name of an operator, or of what else looks at the device.
+inline void launch_pending(const char* why) {
+  if (C10_UNLIKELY(__atomic_load_n(&calls_pending, __ATOMIC_ACQUIRE))) {
+    launch_pending_slowly(why);
+  }
+}
+
+// To be called before others than operators of flagos on the current stream get the address of a flagos storage: from
+// then on no call on that memory is followed, and it stays where it is.
+void lend(const c10::StorageImpl* storage);
+
+// Nothing for a tensor on another device, or without memory.
+template <class Tensor>
+void lend_memory_of(const Tensor& tensor) {
+  if (tensor.defined() && tensor.device().type() == kFlagos && tensor.has_storage()) {
+    lend(tensor.storage().unsafeGetStorageImpl());
+  }
+}
+
+// Memory that others know, by address.
+class LentMemory {
+ public:
+  static LentMemory& instance();
+  // Returns whether it was not lent yet.
+  bool add(const void* address);
+  // Whether this memory is lent, and not memory that came to the place of one that was.
+  bool has(const void* address) const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::unordered_map<const void*, uint64_t> times_;
+  std::atomic<bool> any_{false};
+};
+
+// Serves the allocations of a scope from memory that is planned.
+class PlannedMemory {
+ public:
+  virtual ~PlannedMemory() = default;
+  // Null memory if the plan has none.
+  virtual c10::DataPtr allocate(size_t nbytes, c10::Device label) = 0;
+};
+
+// That of this thread; null outside of such a scope.
+extern thread_local PlannedMemory* planned_memory __attribute__((tls_model("initial-exec")));
+
+} // namespace flagos

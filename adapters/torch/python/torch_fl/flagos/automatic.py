@@ -1,0 +1,85 @@
+"""Automatic graphs: calls that repeat are captured in chunks and launched by graphs when they come again."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+__all__ = ["auto", "counts", "is_auto"]
+
+_ops = torch.ops.flagos
+
+# What gives addresses of a storage to the program, or its bytes, without a call of an operator.
+_METHODS_OF_STORAGES = (
+    "__getitem__",
+    "__setitem__",
+    "_byteswap",
+    "_set_from_file",
+    "_share_fd_cpu_",
+    "_share_filename_cpu_",
+    "_write_file",
+    "data_ptr",
+    "fill_",
+)
+
+
+@contextmanager
+def auto(enabled: bool = True) -> Iterator[None]:
+    """Turn automatic graphs on, or off, for the calls of a scope, of all threads.
+
+    Results, gradients and errors are those of the program without graphs, if it takes the addresses of tensors
+    (`data_ptr()`) inside of such scopes, or behind the first. Raises NotImplementedError on a vendor without graphs.
+    """
+    before = is_auto()
+    turn(enabled)
+    try:
+        yield
+    finally:
+        turn(before)
+
+
+def is_auto() -> bool:
+    """Whether the calls of the process are followed by automatic graphs."""
+    return bool(_ops.graphs_wanted())
+
+
+def counts() -> dict[str, int]:
+    """What automatic graphs did since the process began: numbers of calls, graphs and bytes, by what they count.
+
+    Keys that begin with `native: ` give the reasons of calls that no graph launched; `captured up to: ` and
+    `launched early: ` say what ended a graph.
+    """
+    return dict(sorted(_ops.graphs_counts().items()))
+
+
+def turn(on: bool) -> None:
+    """Turn automatic graphs on or off, from now on."""
+    _ops.graphs_want(on)
+    if on:
+        _watch_addresses()
+
+
+@functools.cache
+def _watch_addresses() -> None:
+    """Has the device know of each address that the program takes: no call on that memory is followed any more."""
+    torch.Tensor.data_ptr = _lending(torch.Tensor.data_ptr, torch.Tensor.untyped_storage)  # type: ignore[method-assign]
+    for name in _METHODS_OF_STORAGES:
+        setattr(torch.UntypedStorage, name, _lending(getattr(torch.UntypedStorage, name), _itself))
+
+
+def _itself(storage: torch.UntypedStorage) -> torch.UntypedStorage:
+    return storage
+
+
+def _lending(method: Callable[..., Any], storage_of: Callable[[Any], torch.UntypedStorage]) -> Any:
+    @functools.wraps(method)
+    def lending(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if self.device.type == "flagos":
+            _ops.graphs_lend(storage_of(self))
+        return method(self, *args, **kwargs)
+
+    return lending

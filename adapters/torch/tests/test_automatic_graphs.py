@@ -1,0 +1,279 @@
+"""Automatic graphs: programs that repeat give the same results, and most of their calls are followed."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+import torch
+from torch import nn
+
+pytestmark = pytest.mark.host
+
+graphs = torch.flagos.graphs
+Step = Callable[[int], torch.Tensor]
+
+
+def model() -> nn.Module:
+    torch.manual_seed(0)
+    layers = [nn.Linear(16, 16), nn.GELU(), nn.LayerNorm(16), nn.Linear(16, 4)]
+    return nn.Sequential(*layers).to("flagos")
+
+
+def training(optimizer: type[torch.optim.Optimizer] = torch.optim.AdamW, **options) -> Step:
+    net = model()
+    steps = optimizer(net.parameters(), lr=1e-2, **options)
+    torch.manual_seed(1)
+    batches = torch.randn(8, 12, 16)
+
+    def step(turn: int) -> torch.Tensor:
+        loss = net(batches[turn % 8].to("flagos")).square().mean()
+        steps.zero_grad()
+        loss.backward()
+        steps.step()
+        return loss.detach()
+
+    return step
+
+
+def run(make: Callable[[], Step], turns: int, *, auto: bool) -> tuple[list[torch.Tensor], int]:
+    """What the turns of a program give, and how many of their calls were followed."""
+    step = make()
+    before = graphs.counts()["followed"]
+    with graphs.auto(auto):
+        results = [step(turn) for turn in range(turns)]
+    return [result.cpu() for result in results], graphs.counts()["followed"] - before
+
+
+def check(make: Callable[[], Step], turns: int = 40, least: int = 200) -> None:
+    """The program gives the same with and without graphs, which follow at least so many calls."""
+    expected, none = run(make, turns, auto=False)
+    assert none == 0
+    given, followed = run(make, turns, auto=True)
+    for turn, (one, other) in enumerate(zip(given, expected, strict=True)):
+        assert torch.equal(one, other), f"turn {turn}: {one} instead of {other}"
+    assert followed >= least
+
+
+@contextmanager
+def broken(fault: int) -> Iterator[None]:
+    torch.ops.flagos.graphs_inject(fault)
+    try:
+        yield
+    finally:
+        torch.ops.flagos.graphs_inject(0)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "options"),
+    [
+        (torch.optim.SGD, {"momentum": 0.9}),
+        (torch.optim.AdamW, {"foreach": True}),
+        (torch.optim.AdamW, {"foreach": False}),
+        (torch.optim.Adam, {"fused": True}),
+    ],
+)
+def test_training_has_the_same_losses(optimizer, options):
+    check(lambda: training(optimizer, **options))
+
+
+@pytest.mark.parametrize("fault", [1, 2], ids=["launched late", "given twice"])
+def test_broken_graphs_are_seen(fault):
+    def kept() -> Step:
+        step, losses = training(), []
+
+        def last(turn: int) -> torch.Tensor:
+            losses.append(step(turn))
+            return torch.stack(losses[-3:]).sum()
+
+        return last
+
+    expected, _ = run(kept, 40, auto=False)
+    with broken(fault):
+        given, followed = run(kept, 40, auto=True)
+    assert followed > 0
+    assert not all(map(torch.equal, given, expected))
+
+
+def test_what_is_kept_stays_as_it_was():
+    """Tensors of many turns live on while their memory is wanted again."""
+    step, kept = training(), []
+    with graphs.auto():
+        for turn in range(40):
+            kept.append(step(turn))
+    expected, _ = run(training, 40, auto=False)
+    assert torch.equal(torch.stack(kept).cpu(), torch.stack(expected))
+    assert graphs.counts()["tensors moved"] > 0
+
+
+def test_a_branch_by_data_and_another_shape():
+    def make() -> Step:
+        step = training()
+
+        def branches(turn: int) -> torch.Tensor:
+            loss = step(turn)
+            if loss.item() > 0.1 and turn % 5 == 0:
+                loss = loss * 2 + turn
+            extra = torch.ones(3 + turn % 4, device="flagos") * 2
+            return loss + extra.sum()
+
+        return branches
+
+    check(make, turns=60)
+
+
+def test_a_cache_that_grows():
+    def make() -> Step:
+        net, cache = model(), [torch.zeros(1, 4, device="flagos")]
+
+        @torch.no_grad()
+        def step(turn: int) -> torch.Tensor:
+            if turn % 20 == 0:
+                cache[0] = cache[0][:1]
+            new = net(torch.full((1, 16), float(turn), device="flagos"))
+            cache[0] = torch.cat([cache[0], new])
+            weights = (cache[0] @ new.mT).softmax(0)
+            hidden = weights.mT @ cache[0]
+            for _ in range(8):
+                hidden = hidden.tanh() + new
+            return hidden
+
+        return step
+
+    check(make, turns=60)
+
+
+def test_an_error_in_the_middle_of_a_turn():
+    step, results = training(), []
+    with graphs.auto():
+        for turn in range(40):
+            if turn % 7 == 6:
+                with pytest.raises(RuntimeError, match="size"):
+                    torch.ones(3, device="flagos") @ torch.ones(2, device="flagos")
+            results.append(step(turn))
+    expected, _ = run(training, 40, auto=False)
+    assert torch.equal(torch.stack(results).cpu(), torch.stack(expected))
+
+
+def test_two_threads_train_at_once():
+    expected, _ = run(training, 30, auto=False)
+    steps = [training(), training()]
+    given: list[list[torch.Tensor]] = [[], []]
+
+    def work(which: int) -> None:
+        given[which] = [steps[which](turn) for turn in range(30)]
+
+    with graphs.auto():
+        threads = [threading.Thread(target=work, args=(which,)) for which in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    for results in given:
+        assert torch.equal(torch.stack(results).cpu(), torch.stack(expected))
+
+
+def repeated(first: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+    x = torch.arange(64.0, device="flagos")
+    for _ in range(40):
+        x = x * 0.5 + 1
+    return first(x)
+
+
+def test_an_address_that_the_program_took_is_written_at_once():
+    result = torch.zeros(64, device="flagos")
+    address = 0
+    with graphs.auto():
+        for turn in range(12):
+            if turn == 1:
+                address = result.data_ptr()
+            repeated(lambda x, turn=turn: result.copy_(x + turn))
+            if address:
+                read = list((ctypes.c_float * 64).from_address(address))
+                assert read == result.tolist()
+                assert read[0] == pytest.approx(2 + turn)
+
+
+def test_memory_of_another_library_stays():
+    with graphs.auto():
+        views = [torch.from_dlpack(repeated(lambda x, turn=turn: x + turn)) for turn in range(12)]
+        seen = [view[0].item() for view in views]
+    assert seen == pytest.approx([2 + turn for turn in range(12)])
+
+
+def test_memory_on_another_stream_is_not_given_again():
+    other = torch.flagos.Stream()
+    sums = []
+    with graphs.auto():
+        for turn in range(20):
+            made = repeated(lambda x, turn=turn: x + turn)
+            other.wait_stream(torch.flagos.current_stream())
+            with torch.flagos.stream(other):
+                made.record_stream(other)
+                sums.append(made.sum())
+            del made
+        torch.flagos.current_stream().wait_stream(other)
+    assert [each.item() for each in sums] == pytest.approx([64 * (2 + turn) for turn in range(20)])
+
+
+def test_memory_is_given_back():
+    step = training()
+    with graphs.auto():
+        for turn in range(40):
+            step(turn)
+        held = graphs.counts()["bytes held"]
+        assert held > 0
+        torch.ops.flagos.graphs_release()
+        assert graphs.counts()["bytes held"] == 0
+        results = [step(turn) for turn in range(40, 80)]
+    expected, _ = run(training, 80, auto=False)
+    assert torch.equal(torch.stack(results).cpu(), torch.stack(expected[40:]))
+
+
+def test_the_scope_is_restored():
+    assert not graphs.is_auto()
+    with graphs.auto():
+        with graphs.auto(False):
+            assert not graphs.is_auto()
+        assert graphs.is_auto()
+    assert not graphs.is_auto()
+
+
+PROGRAM = """
+import os, torch
+x = torch.arange(64.0, device="flagos")
+for turn in range(40):
+    y = x
+    for _ in range(40):
+        y = y * 0.5 + 1
+    if turn == 38 and {forks}:
+        child = os.fork()
+        if child == 0:
+            os._exit(0)
+        os.waitpid(child, 0)
+print(y.sum().item(), torch.flagos.graphs.counts()["followed"] > 0)
+"""
+
+
+@pytest.mark.parametrize(("graphs_variable", "followed"), [("auto", True), ("off", False)])
+def test_the_variable_turns_graphs_on(run_python, graphs_variable, followed):
+    done = run_python(PROGRAM.format(forks=True), FLAGOS_GRAPHS=graphs_variable)
+    assert done.stdout.split() == ["128.0", str(followed)]
+
+
+def test_the_configuration_turns_graphs_on(run_python, tmp_path):
+    config = tmp_path / "flagos.toml"
+    config.write_text('[policy]\ngraphs = "auto"\n')
+    done = run_python(PROGRAM.format(forks=False), FLAGOS_CONFIG=str(config))
+    assert done.stdout.split() == ["128.0", "True"]
+
+
+@pytest.mark.parametrize("word", ["on", "1", "Auto"])
+def test_another_word_is_refused(run_python, word):
+    done = run_python(
+        "import torch\ntorch.ones(1, device='flagos')", fails=True, FLAGOS_GRAPHS=word
+    )
+    assert f"`{word}` is neither `auto` nor `off`" in done.stderr
