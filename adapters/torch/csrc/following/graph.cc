@@ -106,6 +106,19 @@ class Addressed {
   std::unordered_map<const c10::StorageImpl*, c10::Storage> storages_;
 };
 
+bool is_storage_of(const torch::jit::Stack& arguments, const c10::StorageImpl* storage) {
+  const auto has_it = [&](const at::Tensor& tensor) {
+    return tensor.defined() && tensor.has_storage() && tensor.storage().unsafeGetStorageImpl() == storage;
+  };
+  return std::any_of(arguments.begin(), arguments.end(), [&](const c10::IValue& value) {
+    if (value.isTensorList()) {
+      const auto& list = value.toListRef();
+      return std::any_of(list.begin(), list.end(), [&](const c10::IValue& each) { return has_it(each.toTensor()); });
+    }
+    return value.isTensor() && has_it(value.toTensor());
+  });
+}
+
 } // namespace
 
 bool Call::describe(const torch::jit::Stack& arguments, c10::ArrayRef<c10::IValue> given) {
@@ -164,7 +177,7 @@ bool Call::describe(const torch::jit::Stack& arguments, const c10::IValue& value
     return false;
   }
   Block* block = block_of(twin->data_ptr());
-  if (block == nullptr && storage->nbytes() != 0) {
+  if (block == nullptr && (storage->nbytes() != 0 || is_storage_of(arguments, storage))) {
     return false;
   }
   if (block != nullptr &&
