@@ -12,7 +12,7 @@
 #include "aten/operator_times.h"
 #include "aten/route.h"
 #include "aten/traits.h"
-#include "following/turn.h"
+#include "following/register.h"
 #include "python_kernels/routed.h"
 #include "runtime/generator.h"
 #include "runtime/graphs.h"

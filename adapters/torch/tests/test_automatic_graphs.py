@@ -277,3 +277,28 @@ def test_another_word_is_refused(run_python, word):
         "import torch\ntorch.ones(1, device='flagos')", fails=True, FLAGOS_GRAPHS=word
     )
     assert f"`{word}` is neither `auto` nor `off`" in done.stderr
+
+
+FULL = """
+import torch
+x = torch.arange(1 << 18, dtype=torch.float32, device="flagos")  # 1 MiB
+kept = []
+with torch.flagos.graphs.auto():
+    for turn in range(60):
+        y = x
+        for _ in range(40):
+            y = y * 0.5 + turn
+        kept.append(y)
+        if len(kept) == 8:
+            big = torch.full((12 << 18,), float(turn), device="flagos")
+            assert big[0].item() == turn
+            del big
+            first = [each[0].item() for each in kept]
+            assert first == [2.0 * each for each in range(turn - 7, turn + 1)], (turn, first)
+            kept.clear()
+print(torch.flagos.graphs.counts()["followed"] > 0, torch.flagos.graphs.counts()["memory given back"] > 0)
+"""
+
+
+def test_a_full_device_gets_the_memory_of_graphs(run_python):
+    assert run_python(FULL, FLAGOS_HOST_MEMORY="28MiB").stdout.split() == ["True", "True"]

@@ -539,10 +539,14 @@ def test_measured_times_of_alternatives_are_shown(failed: Any, tmp_path: Path) -
         "lock": "",
         "device_time": {"why_not": None, "seconds": 2.0},
     }
+    file |= {"graphs": {"calls": 40, "followed": 36, "bytes held": 2048}}
     file |= {"speed": {"chip": "H", "ratios": {"exp": {"large": 1.225, "small": 0.782}}}}
     (tmp_path / "1.json").write_text(json.dumps(file))
     made = data.gather(tmp_path, ["train"], program.Ended(0, 1.0, 0.0))
-    cells = assert_whole(page.text(made)).texts["td"]
+    texts = assert_whole(page.text(made)).texts
+    assert "90%" in " ".join(text for found in texts.values() for text in found)
+    cells = texts["td"]
+    assert cells[cells.index("followed") + 1] == "36"
     at = cells.index("flaggems.python")
     assert cells[at : at + 4] == ["flaggems.python", "", "large: 1.23 ×, small: 0.78 ×", "slower"]
     assert "5.00 µs" in cells and "2.50 µs" in cells  # on the device, and per call

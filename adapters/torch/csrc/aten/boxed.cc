@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "aten/cpu.h"
-#include "aten/followed.h"
 #include "aten/layout.h"
+#include "aten/never_followed.h"
 #include "runtime/below_functionality.h"
 #include "runtime/generator.h"
 

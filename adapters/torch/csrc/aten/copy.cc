@@ -117,7 +117,7 @@ at::Tensor& copy_(at::Tensor& self, const at::Tensor& src, bool non_blocking) {
       return self;
     }
   } else {
-    launch_pending("aten::copy_");
+    launch_pending(Slot<at::_ops::copy_>::name);
   }
   copy(self, src, non_blocking);
   return self;

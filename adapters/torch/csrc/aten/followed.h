@@ -7,12 +7,10 @@
 #include <type_traits>
 
 #include "aten/boxed.h"
+#include "aten/never_followed.h"
 #include "following/turn.h"
 
 namespace flagos {
-
-// Why no call of an operator can be followed; null if some can.
-const char* why_never_followed(const c10::OperatorHandle& op);
 
 template <class Op>
 const c10::OperatorHandle& handle_of() {

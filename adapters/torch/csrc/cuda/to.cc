@@ -78,7 +78,7 @@ at::Tensor to_copy(
       return call.result(self, dtype, layout, device, pin_memory, non_blocking, memory_format);
     }
   }
-  launch_pending("aten::_to_copy");
+  launch_pending(Slot<at::_ops::_to_copy>::name);
   Aliases aliases;
   const at::Tensor& alias = aliases.read(self);
   const BelowFunctionality below;

@@ -95,6 +95,25 @@ Follower& Follower::instance() {
   return *follower;
 }
 
+namespace {
+
+// A chunk is in use for a scope.
+class Busy {
+ public:
+  Busy(const Chunk*& busy, const Chunk* chunk) : busy_(busy), before_(std::exchange(busy, chunk)) {}
+  ~Busy() {
+    busy_ = before_;
+  }
+  Busy(const Busy&) = delete;
+  Busy& operator=(const Busy&) = delete;
+
+ private:
+  const Chunk*& busy_;
+  const Chunk* before_;
+};
+
+} // namespace
+
 // ---- calls ----
 
 bool Follower::begin(Operator& op, torch::jit::Stack& stack, torch::jit::Stack& arguments, Record*& record) {
@@ -154,6 +173,7 @@ void Follower::end() {
 
 bool Follower::continues(bool plain) {
   const Call& call = chunk_->calls[followed_];
+  const Busy busy(busy_, chunk_);
   return plain && call.words == key_.words() && make_room(call);
 }
 
@@ -170,6 +190,7 @@ bool Follower::starts_chunk(bool plain) {
   }
   close(); // the chunk that is being captured ends where a known one begins
   Chunk* chunk = known();
+  const Busy busy(busy_, chunk);
   if (chunk == nullptr || !make_room(chunk->calls[0])) {
     return false;
   }
@@ -231,6 +252,7 @@ bool Follower::move(Block* block) {
 
 void Follower::launch() {
   Chunk* chunk = std::exchange(chunk_, nullptr);
+  const Busy busy(busy_, chunk);
   place_ = {chunk->trace, chunk->trace->after(chunk->start, chunk->calls.size())};
   watch_->forget();
   chunk->trace->used = static_cast<uint64_t>(calls_);
@@ -252,6 +274,7 @@ void Follower::launch() {
 // Has the calls that were followed and not launched run natively.
 void Follower::diverge(const char* why, bool at_a_call) {
   Chunk* chunk = std::exchange(chunk_, nullptr);
+  const Busy busy(busy_, chunk);
   place_ = {chunk->trace, chunk->trace->after(chunk->start, followed_)};
   diverged_calls_ += static_cast<int64_t>(followed_);
   ++cuts_[std::string("launched early: ") + why];
@@ -402,6 +425,7 @@ void Follower::lose_place() {
 }
 
 void Follower::start_trace(size_t length) {
+  lose_place();
   if (traces_.size() >= kMostTraces) {
     drop_oldest_trace();
   }
@@ -417,7 +441,6 @@ void Follower::start_trace(size_t length) {
       places_.emplace(recent.order(), Place{trace.get(), at % length});
     }
   }
-  lose_place();
   place_ = {trace.get(), 0};
   traces_.push_back(std::move(trace));
   ++traces_found_;
@@ -504,6 +527,7 @@ void Follower::close() {
     return;
   }
   std::unique_ptr<Chunk> chunk = std::move(open_);
+  const Busy busy(busy_, chunk.get());
   if (capturer_ != nullptr) {
     chunk->launchable = capturer_->end();
     if (chunk->launchable != nullptr) {
@@ -665,16 +689,11 @@ bool Follower::release() {
     return false;
   }
   ++released_;
-  if (inside_) { // a call that is recorded finds no memory
-    const auto is_used = [&](const Block* block) {
-      return open_ != nullptr && std::any_of(open_->calls.begin(), open_->calls.end(), [&](const Call& call) {
-               return call.uses(block, block->data());
-             });
-    };
+  if (inside_ || busy_ != nullptr) { // a call that is recorded or launched finds no memory
     for (const auto& trace : traces_) {
       for (Position& position : trace->positions) {
-        graphs_ -= static_cast<int64_t>(position.chunks.size());
-        position.chunks.clear();
+        graphs_ -= static_cast<int64_t>(
+            std::erase_if(position.chunks, [&](const auto& chunk) { return chunk.get() != busy_; }));
       }
     }
     const size_t before = blocks_->bytes();
@@ -695,6 +714,18 @@ bool Follower::release() {
   graphs_ = 0;
   blocks_.reset();
   return true;
+}
+
+// Whether a block is in a chunk that is in use.
+bool Follower::is_used(const Block* block) const {
+  for (const Chunk* chunk : std::initializer_list<const Chunk*>{open_.get(), busy_, chunk_}) {
+    if (chunk != nullptr && std::any_of(chunk->calls.begin(), chunk->calls.end(), [&](const Call& call) {
+          return call.uses(block, block->data());
+        })) {
+      return true;
+    }
+  }
+  return false;
 }
 
 void Follower::forked() {

@@ -19,7 +19,7 @@
 #include "following/graph.h"
 #include "following/key.h"
 #include "following/memory.h"
-#include "following/turn.h"
+#include "following/operator.h"
 #include "following/watch.h"
 #include "runtime/pending.h"
 
@@ -163,6 +163,7 @@ class Follower {
   // Has no graph know the memory of the call's arguments.
   void lend_arguments(c10::ArrayRef<c10::IValue> arguments);
   void forget(Block* block);
+  bool is_used(const Block* block) const;
   void refuse(const char* why) {
     ++refused_[why];
   }
@@ -180,9 +181,10 @@ class Follower {
   std::unordered_multimap<uint64_t, Place> places_; // by the last operators up to there
   std::vector<c10::StorageImpl*> kept_;             // until what is pending is launched
 
-  Chunk* chunk_ = nullptr; // being followed
-  size_t followed_ = 0;    // calls of it
-  Chunk* late_ = nullptr;  // by an injected fault
+  Chunk* chunk_ = nullptr;      // being followed
+  const Chunk* busy_ = nullptr; // being launched, or looked at: it outlives a release of memory
+  size_t followed_ = 0;         // calls of it
+  Chunk* late_ = nullptr;       // by an injected fault
   int64_t late_since_ = 0;
 
   Place place_;   // of the next call

@@ -11,7 +11,7 @@
 
 #include "following/capture.h"
 #include "following/memory.h"
-#include "following/turn.h"
+#include "following/operator.h"
 
 namespace flagos::following {
 

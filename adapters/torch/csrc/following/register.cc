@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "following/register.h"
+
 #include <pthread.h>
 
 #include "following/follower.h"
@@ -37,7 +39,11 @@ void attach() {
     pthread_atfork(
         [] {
           Follower::instance().mutex.lock();
-          Follower::instance().cut("a fork");
+          try {
+            Follower::instance().cut("a fork");
+          } catch (const std::exception& error) { // fork() has no exceptions
+            TORCH_WARN("flagos: calls before a fork failed: ", error.what());
+          }
         },
         [] { Follower::instance().mutex.unlock(); },
         [] {

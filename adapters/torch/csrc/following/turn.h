@@ -3,31 +3,14 @@
 // a comparison and its results; its chunk is launched when the last call has come.
 #pragma once
 
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
-#include <torch/library.h>
 
 #include <mutex>
 
-#include "runtime/native.h"
+#include "following/operator.h"
 #include "runtime/pending.h"
 
 namespace flagos::following {
-
-// An operator as automatic graphs see it.
-struct Operator {
-  // `written`: bit i, argument i is written; `counts`: the kernel raises the versions of what it writes.
-  Operator(const c10::OperatorHandle& op, uint64_t written, bool counts, const char* why_native);
-
-  c10::OperatorHandle op;
-  uint64_t id;
-  size_t num_arguments;
-  size_t num_results;
-  uint64_t written;
-  bool counts;
-  bool only_allocates = false; // there is no work to repeat
-  const char* why_native;      // why no call can be followed; null if some can
-};
 
 struct Record; // of the call in progress
 
@@ -94,8 +77,5 @@ class Turn {
   Record* record_ = nullptr;
   bool followed_ = false;
 };
-
-// Defines the operators by which Python asks for graphs and for the counts.
-void register_following(torch::Library& library);
 
 } // namespace flagos::following

@@ -108,6 +108,17 @@ class HostNative final : public Native {
     give_twin(storage, twin, std::move(data), nbytes);
   }
 
+  void prepare_graphs() const override {}
+  c10::DataPtr planned_block(size_t nbytes, c10::DeviceIndex device) const override {
+    return allocate_from_pool(nbytes, device, native_device(device));
+  }
+  void copy_bytes(void* to, const void* from, size_t nbytes, c10::DeviceIndex /*device*/) const override {
+    std::memcpy(to, from, nbytes);
+  }
+  void set_stream(c10::DeviceIndex device, uint64_t stream) const override {
+    set_current_stream(device, stream);
+  }
+
   void serve(const c10::OperatorHandle& op, torch::jit::Stack* stack, const Traits& traits) const override {
     serve_natively(op, keys, stack, traits);
   }

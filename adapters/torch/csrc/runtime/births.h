@@ -7,8 +7,6 @@
 #include <atomic>
 #include <cstdint>
 
-#include "runtime/pending.h"
-
 namespace flagos {
 
 class Births {
@@ -53,11 +51,5 @@ class Births {
   std::array<Birth, kPlaces> births_;
   std::atomic<uint64_t> now_{0};
 };
-
-inline void note_birth(const void* address) {
-  if (C10_UNLIKELY(are_graphs_wanted())) {
-    Births::instance().note(address);
-  }
-}
 
 } // namespace flagos

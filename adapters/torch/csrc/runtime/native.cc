@@ -4,10 +4,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
 
-#include <cstring>
 #include <mutex>
-
-#include "runtime/allocator.h"
 
 namespace flagos {
 
@@ -45,22 +42,23 @@ bool Native::is_capturing(c10::DeviceIndex /*device*/) const {
 
 void Native::prepare_graphs() const {
   TORCH_CHECK_NOT_IMPLEMENTED(
-      host_computes(),
+      false,
       "flagos: there are no automatic graphs on the vendor ",
       vendor,
       " yet, only on the host: set FLAGOS_GRAPHS=off or leave it out");
 }
 
-c10::DataPtr Native::planned_block(size_t nbytes, c10::DeviceIndex device) const {
-  return allocate_from_pool(nbytes, device, native_device(device));
+c10::DataPtr Native::planned_block(size_t /*nbytes*/, c10::DeviceIndex /*device*/) const {
+  prepare_graphs();
+  return {};
 }
 
-void Native::copy_bytes(void* to, const void* from, size_t nbytes, c10::DeviceIndex /*device*/) const {
-  std::memcpy(to, from, nbytes);
+void Native::copy_bytes(void* /*to*/, const void* /*from*/, size_t /*nbytes*/, c10::DeviceIndex /*device*/) const {
+  prepare_graphs();
 }
 
-void Native::set_stream(c10::DeviceIndex device, uint64_t stream) const {
-  set_current_stream(device, stream);
+void Native::set_stream(c10::DeviceIndex /*device*/, uint64_t /*stream*/) const {
+  prepare_graphs();
 }
 
 void open_native_device() {

@@ -13,6 +13,12 @@
 
 namespace flagos {
 
+inline void note_birth(const void* address) {
+  if (C10_UNLIKELY(are_graphs_wanted())) {
+    Births::instance().note(address);
+  }
+}
+
 // The deleter of every flagos DataPtr that has a twin: drops the reference on the twin.
 inline void release_twin(void* twin) {
   if (C10_UNLIKELY(__atomic_load_n(&calls_pending, __ATOMIC_ACQUIRE))) {

@@ -60,8 +60,9 @@ class _Section:
         if process.memory:
             peak = max(one.peak_allocated for one in process.memory)
             facts.append((size(peak), "most memory allocated"))
-        if process.graphs["calls"]:
-            followed = f"{process.graphs['followed'] / process.graphs['calls']:.0%}"
+        calls = process.graphs.get("calls")
+        if calls:
+            followed = f"{process.graphs['followed'] / calls:.0%}"
             held = size(process.graphs["bytes held"])
             facts.append((followed, f"of calls followed by automatic graphs, which hold {held}"))
         return facts

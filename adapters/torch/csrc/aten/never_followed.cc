@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "aten/followed.h"
+#include "aten/never_followed.h"
 
 #include <algorithm>
 #include <array>
 #include <string_view>
+
+#include "aten/traits.h"
+#include "runtime/native.h"
 
 namespace flagos {
 
