@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from adapters.serving.tests.processes import distribution
 from adapters.sglang.tests import seam_facts
-from adapters.sglang.tests.conftest import SEAM, Run, distribution
+from adapters.sglang.tests.conftest import SEAM, Run
 from sglang_flagos import activation
 
 WHICH = """

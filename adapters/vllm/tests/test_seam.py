@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from adapters.vllm.tests.conftest import distribution
+from adapters.serving.tests.processes import distribution
 from vllm_flagos import activation
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import os
 from functools import cache
-from importlib import import_module
 from importlib.metadata import PackageNotFoundError, entry_points, version
 
+from flagos_serving.device import device_problem
 from sglang_flagos import releases
 
 NAME = "flagos"
@@ -56,33 +56,7 @@ def problem() -> str | None:
     wrong = wrong_versions(installed, version("torch")) or _filtered() or _cpu_engine()
     if wrong is not None:
         return wrong
-    try:
-        import torch
-
-        import_module("torch_fl")
-        devices = torch.accelerator.device_count()
-        accelerator = torch.accelerator.current_accelerator()
-    except Exception as error:
-        return f"the device flagos cannot be used ({type(error).__name__}: {error}): `flagos doctor` says more"
-    if accelerator is None or accelerator.type != NAME:
-        return (
-            f"torch's accelerator in this process is {accelerator}, not flagos: `flagos doctor` says why, "
-            "and TORCH_DEVICE_BACKEND_AUTOLOAD=0 must not be set"
-        )
-    if devices == 0:
-        return f"this process has no flagos device: {_without_devices()}"
-    return None
-
-
-def _without_devices() -> str:
-    """The core's error: a broken flagos.toml or variable, or a missing vendor."""
-    import flagos
-
-    try:
-        flagos.devices()
-    except flagos.FlagosError as error:
-        return str(error)
-    return "`flagos devices` shows the vendors with the reasons"
+    return device_problem()
 
 
 def _filtered() -> str | None:
