@@ -126,8 +126,7 @@ bool Follower::begin(Operator& op, torch::jit::Stack& stack, torch::jit::Stack& 
     cut("another thread");
     thread_ = thread;
   }
-  modes_ = Modes::now();
-  const bool plain = key_.read(op.id, modes_, stack, op.num_arguments) && op.why_native == nullptr;
+  const bool plain = key_.read(op.id, Modes::now(), stack, op.num_arguments) && op.why_native == nullptr;
   const auto on_stack = c10::ArrayRef<c10::IValue>(stack).slice(stack.size() - op.num_arguments);
   if (C10_UNLIKELY(switches_stream())) {
     lend_arguments(on_stack);
@@ -255,7 +254,7 @@ void Follower::launch() {
   const Busy busy(busy_, chunk);
   place_ = {chunk->trace, chunk->trace->after(chunk->start, chunk->calls.size())};
   watch_->forget();
-  chunk->trace->used = static_cast<uint64_t>(calls_);
+  chunk->trace->used = now();
   ++chunk->launched;
   ++launched_;
   launched_calls_ += static_cast<int64_t>(chunk->calls.size());
@@ -278,7 +277,7 @@ void Follower::diverge(const char* why, bool at_a_call) {
   place_ = {chunk->trace, chunk->trace->after(chunk->start, followed_)};
   diverged_calls_ += static_cast<int64_t>(followed_);
   ++cuts_[std::string("launched early: ") + why];
-  const auto finally = [&] {
+  const auto settle = [&] {
     launched();
     Position& position = place_.position();
     if (at_a_call && position.op == key_.words()[0]) {
@@ -293,9 +292,10 @@ void Follower::diverge(const char* why, bool at_a_call) {
   try {
     run(chunk->calls, followed_);
   } catch (...) {
-    finally();
+    settle();
     throw;
-  } finally();
+  }
+  settle();
 }
 
 void Follower::run(const std::vector<Call>& calls, size_t count) {
@@ -433,7 +433,7 @@ void Follower::start_trace(size_t length) {
   for (const uint64_t op : watch_->last(length)) {
     trace->positions.emplace_back().op = op;
   }
-  trace->used = static_cast<uint64_t>(calls_);
+  trace->used = now();
   Recent recent;
   for (size_t at = 0; at < length + Recent::kOrdered - 1; ++at) {
     recent.push(trace->positions[at % length].op);

@@ -173,7 +173,6 @@ class Follower {
   int64_t elsewhere_ = 0; // calls on another stream, one after the other
   std::thread::id thread_;
   Key key_;
-  uint64_t modes_ = 0;
   bool inside_ = false; // a recorded call
   std::unique_ptr<Watch> watch_;
   std::unique_ptr<Blocks> blocks_;

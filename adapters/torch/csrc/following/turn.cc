@@ -22,7 +22,7 @@ Turn::~Turn() {
   }
 }
 
-Turn::Serving::Serving(Turn& /*turn*/) {
+Turn::Serving::Serving() {
   Follower::instance().serving(true);
 }
 

@@ -36,7 +36,7 @@ class Turn {
     arguments_.assign(stack.end() - static_cast<ptrdiff_t>(num_arguments()), stack.end());
     bool done = false;
     {
-      const Serving serving(*this);
+      const Serving serving;
       try {
         natively(stack);
         done = true;
@@ -60,7 +60,7 @@ class Turn {
   // The native kernel runs.
   class Serving {
    public:
-    explicit Serving(Turn& turn);
+    Serving();
     ~Serving();
     Serving(const Serving&) = delete;
     Serving& operator=(const Serving&) = delete;

@@ -52,7 +52,8 @@ def _lazy_init() -> None:
             _initialized = True
             try:
                 plan_listeners.published()
-                automatic.turn(_core.graphs()[0])
+                if _core.graphs()[0]:
+                    automatic.turn(True)
             except Exception:
                 _initialized = False
                 raise
