@@ -65,10 +65,12 @@ const char* why_never_followed(const c10::OperatorHandle& op) {
   if (!name.starts_with("aten::")) {
     return "operators of others";
   }
+  // Draws unless that is 0 (`following::Operator::draws`), and its numbers follow from sizes.
+  const bool is_attention = op.schema().argumentIndexWithName("dropout_p").has_value();
   for (const at::Tag tag : op.getTags()) {
     switch (tag) {
       case at::Tag::nondeterministic_seeded:
-        if (!particulars_of(name).has(kDrawsNothing)) {
+        if (!is_attention && !particulars_of(name).has(kDrawsNothing)) {
           return "random numbers";
         }
         break;
@@ -83,7 +85,7 @@ const char* why_never_followed(const c10::OperatorHandle& op) {
     const auto kind = result.type()->kind();
     const bool is_list = kind == c10::TypeKind::ListType &&
         result.type()->castRaw<c10::ListType>()->getElementType()->kind() == c10::TypeKind::TensorType;
-    if (kind != c10::TypeKind::TensorType && !is_list) {
+    if (kind != c10::TypeKind::TensorType && !is_list && !is_attention) {
       return "results on the host";
     }
   }

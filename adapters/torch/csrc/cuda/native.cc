@@ -4,8 +4,6 @@
 #include <ATen/Context.h>
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <ATen/ops/from_blob.h>
-#include <dlfcn.h>
-#include <link.h>
 #include <pthread.h>
 #include <torch/csrc/profiler/stubs/base.h>
 
@@ -18,7 +16,10 @@
 #include "aten/boxed.h"
 #include "aten/copy.h"
 #include "aten/register.h"
+#include "cuda/allocations.h"
+#include "cuda/capture.h"
 #include "cuda/register.h"
+#include "cuda/runtime.h"
 #include "runtime/allocator.h"
 #include "runtime/storage.h"
 #include "torch_version.h"
@@ -45,11 +46,6 @@ c10::Stream to_cuda(const c10::Stream& stream) {
 
 c10::Stream to_flagos(const c10::Stream& stream) {
   return c10::Stream(c10::Stream::UNSAFE, to_flagos(stream.device()), stream.id());
-}
-
-// Looked up at each use, because a program may replace torch's allocator.
-c10::DeviceAllocator* cuda_allocator() {
-  return static_cast<c10::DeviceAllocator*>(at::detail::getCUDAHooks().getCUDADeviceAllocator());
 }
 
 class CudaBackedAllocator final : public c10::DeviceAllocator {
@@ -82,7 +78,7 @@ class CudaBackedAllocator final : public c10::DeviceAllocator {
   }
   void recordStream(const c10::DataPtr& data, c10::Stream stream) override {
     if (c10::StorageImpl* twin = twin_of(data); twin != nullptr) {
-      cuda_allocator()->recordStream(twin->data_ptr(), to_cuda(stream));
+      cuda_allocator()->recordStream(memory_behind(twin->data_ptr()), to_cuda(stream));
     }
   }
   c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex device) override {
@@ -235,65 +231,8 @@ class CudaBackedGuard final : public c10::impl::DeviceGuardImplInterface {
 // in such a child calls `drain_slowly`, which throws.
 uint64_t lost_in_fork = 0;
 
-// A function of a runtime that torch computes by, and the library that has it. It has one type in every runtime.
-struct RuntimeFunction {
-  std::string library;
-  std::string symbol;
-};
-
-// The runtimes behind torch's CUDA: NVIDIA's, and for MetaX's torch MACA's, where also the layer that carries CUDA's
-// names over to it has the function.
-std::vector<RuntimeFunction> functions_of(const std::string& vendor, const std::string& name) {
-  if (vendor != "metax") {
-    return {{"libcudart.so", "cuda" + name}};
-  }
-  return {{"libmcruntime.so", "mc" + name}, {"libruntime_cu.so", "wcuda" + name}};
-}
-
-// The address of a function in the first loaded library whose file has that name; null where there is none.
-void* find_loaded(const RuntimeFunction& wanted) {
-  std::pair<const char*, std::string> search{wanted.library.c_str(), {}};
-  dl_iterate_phdr(
-      [](dl_phdr_info* library, size_t /*size*/, void* context) {
-        auto* search = static_cast<std::pair<const char*, std::string>*>(context);
-        const bool found = std::strstr(library->dlpi_name, search->first) != nullptr;
-        if (found) {
-          search->second = library->dlpi_name;
-        }
-        return found ? 1 : 0;
-      },
-      &search);
-  void* library = search.second.empty() ? nullptr : dlopen(search.second.c_str(), RTLD_LAZY | RTLD_NOLOAD);
-  return library != nullptr ? dlsym(library, wanted.symbol.c_str()) : nullptr;
-}
-
-void* find_first(const std::vector<RuntimeFunction>& candidates) {
-  for (const RuntimeFunction& candidate : candidates) {
-    if (void* found = find_loaded(candidate)) {
-      return found;
-    }
-  }
-  return nullptr;
-}
-
-// cudaStreamIsCapturing of the runtime that torch has loaded.
+// cudaStreamIsCapturing.
 using IsCapturing = int (*)(void* stream, int* status);
-
-IsCapturing find_is_capturing(const std::string& vendor) {
-  const auto candidates = functions_of(vendor, "StreamIsCapturing");
-  void* found = find_first(candidates);
-  std::string names;
-  for (const RuntimeFunction& candidate : candidates) {
-    names += (names.empty() ? "" : " or ") + candidate.symbol + " of " + candidate.library;
-  }
-  TORCH_CHECK(
-      found != nullptr,
-      "flagos: torch has loaded no runtime of the vendor ",
-      vendor,
-      " that tells captures: there is no ",
-      names);
-  return reinterpret_cast<IsCapturing>(found);
-}
 
 class TorchNative final : public Native {
  public:
@@ -380,8 +319,11 @@ class TorchNative final : public Native {
   }
 
   bool is_capturing(c10::DeviceIndex device) const override {
-    static const IsCapturing ask = find_is_capturing(vendor);
     const c10::Stream stream = native_guard()->getStream(c10::Device(c10::kCUDA, device));
+    if (stream.id() == 0) {
+      return false; // the default stream, which CUDA does not capture
+    }
+    static const auto ask = reinterpret_cast<IsCapturing>(need_runtime_function(vendor, "StreamIsCapturing"));
     int status = 0;
     TORCH_CHECK(
         ask(native_guard()->getStreamNativeHandle(stream), &status) == 0,
@@ -395,11 +337,28 @@ class TorchNative final : public Native {
   void leave_captures_alone() const override {
     using Exchange = int (*)(int*);
     static const auto exchange =
-        reinterpret_cast<Exchange>(find_first(functions_of(vendor, "ThreadExchangeStreamCaptureMode")));
+        reinterpret_cast<Exchange>(find_runtime_function(vendor, "ThreadExchangeStreamCaptureMode"));
     if (exchange != nullptr) {
       int relaxed = 2;
       exchange(&relaxed);
     }
+  }
+  void prepare_graphs() const override {
+    cuda_capturer(vendor);
+    plan_allocations();
+  }
+  following::Capturer* capturer() const override {
+    return cuda_capturer(vendor);
+  }
+  c10::DataPtr planned_block(size_t nbytes, c10::DeviceIndex device) const override {
+    return allocate_block(nbytes, device);
+  }
+  void copy_bytes(void* to, const void* from, size_t nbytes, c10::DeviceIndex device) const override {
+    copy_device_bytes(vendor, to, from, nbytes, device);
+  }
+  void set_stream(c10::DeviceIndex device, uint64_t stream) const override {
+    native_guard()->exchangeStream(
+        c10::Stream(c10::Stream::UNSAFE, c10::Device(c10::kCUDA, device), static_cast<c10::StreamId>(stream)));
   }
   torch::profiler::impl::ProfilerStubs* profiler() const override {
     return const_cast<torch::profiler::impl::ProfilerStubs*>(torch::profiler::impl::cudaStubs());

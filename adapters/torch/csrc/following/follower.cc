@@ -79,7 +79,8 @@ c10::DataPtr Script::allocate(size_t nbytes, c10::Device label) {
         planned_memory = script;
       }
     } const outside;
-    return native->planned_block(size, device_);
+    const OnStream on(where_); // and not on that of a capture
+    return native->planned_block(size, where_.device);
   });
   if (next_ < plan_.size()) {
     plan_[next_] = block;
@@ -126,8 +127,9 @@ bool Follower::begin(Operator& op, torch::jit::Stack& stack, torch::jit::Stack& 
     cut("another thread");
     thread_ = thread;
   }
-  const bool plain = key_.read(op.id, Modes::now(), stack, op.num_arguments) && op.why_native == nullptr;
   const auto on_stack = c10::ArrayRef<c10::IValue>(stack).slice(stack.size() - op.num_arguments);
+  const bool plain = key_.read(op.id, Modes::now(), stack, op.num_arguments) && op.why_native == nullptr &&
+      !op.draws(on_stack);
   if (C10_UNLIKELY(switches_stream())) {
     lend_arguments(on_stack);
     return false;
@@ -153,7 +155,7 @@ bool Follower::begin(Operator& op, torch::jit::Stack& stack, torch::jit::Stack& 
     return false;
   }
   if (is_located) {
-    this->record(op, plain, record);
+    this->record(op, on_stack, plain, record);
   } else {
     refuse(op.why_native != nullptr ? op.why_native : "calls that do not repeat");
   }
@@ -478,7 +480,7 @@ void Follower::drop_oldest_trace() {
 
 // ---- recording ----
 
-void Follower::record(Operator& op, bool plain, Record*& record) {
+void Follower::record(Operator& op, c10::ArrayRef<c10::IValue> arguments, bool plain, Record*& record) {
   Position& position = place_.position();
   const bool joins = plain && position.planned && !position.never && position.misses.is_over(now()) &&
       ((open_ != nullptr && !position.begins && open_->calls.size() < kMostCalls) || position.captures.is_over(now()));
@@ -486,6 +488,7 @@ void Follower::record(Operator& op, bool plain, Record*& record) {
     close();
     refuse(
         op.why_native != nullptr              ? op.why_native
+            : op.draws(arguments)             ? "random numbers"
             : !plain                          ? "arguments of other kinds"
             : position.never                  ? "results that graphs cannot give"
             : !position.planned               ? "not repeated often enough yet"
@@ -504,7 +507,7 @@ void Follower::record(Operator& op, bool plain, Record*& record) {
   record_.words = key_.words();
   record_.position = &position;
   record_.joins = joins;
-  record_.script.emplace(*blocks_, position, where_.device);
+  record_.script.emplace(*blocks_, position, where_);
   record = &record_;
   position.planned = true;
   place_.at = place_.trace->after(place_.at);
@@ -590,6 +593,14 @@ void Follower::note(const torch::jit::Stack& arguments, const torch::jit::Stack&
   call.op = record_.op;
   call.words = std::move(record_.words);
   call.blocks = record_.script->used();
+  // What no result has and nobody gave back is a workspace of the native library, which keeps it.
+  std::erase_if(call.blocks, [](Block* block) {
+    const bool kept = block != nullptr && block->live.load(std::memory_order_acquire) && block->owner.expired();
+    if (kept) {
+      block->lent = true;
+    }
+    return kept;
+  });
   const bool touches_lent = std::any_of(key_.addresses().begin(), key_.addresses().end(), [](const void* address) {
     return LentMemory::instance().has(address);
   });

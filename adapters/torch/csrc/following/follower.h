@@ -25,11 +25,18 @@
 
 namespace flagos::following {
 
+// A stream of a device.
+struct Where {
+  c10::DeviceIndex device = -1;
+  uint64_t stream = 0;
+  bool operator==(const Where&) const = default;
+};
+
 // Serves the allocations of a recorded call.
 class Script final : public PlannedMemory {
  public:
-  Script(Blocks& blocks, Position& position, c10::DeviceIndex device)
-      : blocks_(blocks), plan_(position.blocks), conflicts_(position.conflicts), device_(device) {}
+  Script(Blocks& blocks, Position& position, const Where& where)
+      : blocks_(blocks), plan_(position.blocks), conflicts_(position.conflicts), where_(where) {}
 
   c10::DataPtr allocate(size_t nbytes, c10::Device label) override;
 
@@ -42,7 +49,7 @@ class Script final : public PlannedMemory {
   Blocks& blocks_;
   std::vector<Block*>& plan_;
   uint8_t& conflicts_;
-  c10::DeviceIndex device_;
+  Where where_;
   size_t next_ = 0;
 };
 
@@ -52,13 +59,6 @@ struct Record {
   std::optional<Script> script;
   Position* position = nullptr;
   bool joins = false; // the open chunk
-};
-
-// A stream of a device.
-struct Where {
-  c10::DeviceIndex device = -1;
-  uint64_t stream = 0;
-  bool operator==(const Where&) const = default;
 };
 
 // Where the calls are in a run that repeats; nowhere if `trace` is null.
@@ -157,7 +157,7 @@ class Follower {
   void lose_place();
 
   // recording
-  void record(Operator& op, bool plain, Record*& record);
+  void record(Operator& op, c10::ArrayRef<c10::IValue> arguments, bool plain, Record*& record);
   void open();
   void close();
   // Has no graph know the memory of the call's arguments.

@@ -152,6 +152,11 @@ bool Call::describe(const torch::jit::Stack& arguments, const c10::IValue& value
     }
     return true;
   }
+  if (value.isInt() || value.isBool() || value.isDouble()) {
+    result.what = Result::What::kNumber;
+    result.number = value;
+    return true;
+  }
   if (!value.isTensor()) {
     return false;
   }
@@ -225,6 +230,9 @@ void Call::make_results(c10::ArrayRef<c10::IValue> arguments, torch::jit::Stack&
         break;
       case Result::What::kMade:
         stack.emplace_back(made[result.place].make(device));
+        break;
+      case Result::What::kNumber:
+        stack.push_back(result.number);
         break;
       case Result::What::kList: {
         c10::List<at::Tensor> list;

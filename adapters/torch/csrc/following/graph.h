@@ -31,10 +31,11 @@ struct Made {
 
 // A result of a call.
 struct Result {
-  enum class What : uint8_t { kUndefined, kArgument, kMade, kList };
+  enum class What : uint8_t { kUndefined, kArgument, kMade, kList, kNumber };
   What what = What::kUndefined;
   size_t place = 0;          // among the arguments, or among what the call makes
   std::vector<Result> parts; // of a list
+  c10::IValue number;        // that follows from the arguments' sizes and numbers
 };
 
 // A call in a graph.

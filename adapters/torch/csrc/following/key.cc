@@ -211,18 +211,22 @@ void set(uint64_t modes) {
   context.setBenchmarkCuDNN(is(4));
   context.setDeterministicCuDNN(is(5));
   context.setUserEnabledMkldnn(is(6));
+  if (const auto backend = static_cast<at::BlasBackend>(modes >> 48U & 15U); context.blasPreferredBackend() != backend) {
+    context.setBlasPreferredBackend(backend);
+  }
   set_precisions(context, modes);
 }
 
 } // namespace
 
 uint64_t Modes::now() {
-  const at::Context& context = at::globalContext();
+  at::Context& context = at::globalContext();
   return bit<0>(context.deterministicAlgorithms()) | bit<1>(context.deterministicAlgorithmsWarnOnly()) |
       bit<2>(context.deterministicFillUninitializedMemory()) | bit<3>(context.userEnabledCuDNN()) |
       bit<4>(context.benchmarkCuDNN()) | bit<5>(context.deterministicCuDNN()) | bit<6>(context.userEnabledMkldnn()) |
       bit<7>(c10::InferenceMode::is_enabled()) | static_cast<uint64_t>(context.allowFP16ReductionCuBLAS()) << 8U |
-      static_cast<uint64_t>(context.allowBF16ReductionCuBLAS()) << 10U | precisions(context);
+      static_cast<uint64_t>(context.allowBF16ReductionCuBLAS()) << 10U |
+      static_cast<uint64_t>(context.blasPreferredBackend()) << 48U | precisions(context);
 }
 
 Modes::Scope::Scope(uint64_t modes) : before_(now()), differs_(before_ != modes) {

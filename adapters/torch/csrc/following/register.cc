@@ -36,6 +36,10 @@ void attach() {
       return follower.release();
     };
     give_back_planned = &give_back_at;
+    planned_block_of = [](const c10::DataPtr& memory) {
+      const Block* block = block_of(memory);
+      return block != nullptr ? &block->memory : nullptr;
+    };
     pthread_atfork(
         [] {
           Follower::instance().mutex.lock();

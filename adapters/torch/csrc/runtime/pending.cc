@@ -12,6 +12,7 @@ void (*forget_lent)(const c10::StorageImpl* storage) = nullptr;
 bool (*release_graphs)() = nullptr;
 bool (*keep_until_launched)(c10::StorageImpl* twin) = nullptr;
 bool (*give_back_planned)(void* data) = nullptr;
+const c10::DataPtr* (*planned_block_of)(const c10::DataPtr& memory) = nullptr;
 thread_local PlannedMemory* planned_memory = nullptr;
 
 LentMemory& LentMemory::instance() {

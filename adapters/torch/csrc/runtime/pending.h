@@ -32,6 +32,13 @@ extern void (*forget_lent)(const c10::StorageImpl* storage); // what graphs know
 extern bool (*release_graphs)();                             // false if there was nothing to give back
 extern bool (*keep_until_launched)(c10::StorageImpl* twin);  // false for memory that need not wait
 extern bool (*give_back_planned)(void* data);                // false for memory that is not planned
+extern const c10::DataPtr* (*planned_block_of)(const c10::DataPtr& memory); // null for memory that is not planned
+
+// The memory of the device's allocator in which `memory` is.
+inline const c10::DataPtr& memory_behind(const c10::DataPtr& memory) {
+  const c10::DataPtr* block = planned_block_of != nullptr ? planned_block_of(memory) : nullptr;
+  return block != nullptr ? *block : memory;
+}
 
 // Drops a reference on the native storage of a flagos one that ended, now or when calls that may read its memory are
 // launched.

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// The functions of the runtime that torch computes by, found in the libraries that it has loaded.
+#pragma once
+
+#include <string>
+
+namespace flagos {
+
+// The address of cuda`name`, or of what has its place in another vendor's runtime; null where there is none. A function
+// has one type in every runtime.
+void* find_runtime_function(const std::string& vendor, const std::string& name);
+
+// Throws NotImplementedError if there is none.
+void* need_runtime_function(const std::string& vendor, const std::string& name);
+
+} // namespace flagos
