@@ -3,12 +3,13 @@
     python -m tests.bench.gpu.eager [--models NAMES] [--rounds N] [--seconds S] [--json FILE] [--device-pair A,B]
 
 Both sides of all models are in one process; one that dies or hangs takes its model along, and another process goes on
-with the next. First both sides take three steps under deterministic algorithms, whose losses have to be equal in every
-bit; then the rounds, each of as many steps as fill --seconds on the first side. Prints the ratio of times round by
+with the next. First both sides take --checked steps under deterministic algorithms, whose losses have to be equal in
+every bit; then the rounds, each of as many steps as fill --seconds on the first side. Prints the ratio of times round by
 round (over 1: flagos takes longer), and that of the peaks of allocated memory. Ends with 1 when a model failed or the
 losses differ.
 
     python -m tests.bench.gpu.eager --models tiny-mlp-train,bert-train --rounds 7
+    FLAGOS_GRAPHS=auto python -m tests.bench.gpu.eager --checked 24
     FLAGOS_FLAGGEMS=auto FLAGOS_PACK=bert.flagospack python -m tests.bench.gpu.eager --models bert-train
 """
 
@@ -31,12 +32,12 @@ from typing import Any
 from tests.bench.gpu.workloads import WORKLOADS
 from tests.bench.timing import Measured, Spread, geometric_mean, measure, seconds_of
 
-CHECKED = 3
-"""Steps whose losses are compared."""
 MEASURED = [name for name in WORKLOADS if name != "smoke"]
 
 
-def both(name: str, devices: list[str], rounds: int, seconds: float) -> dict[str, Any]:
+def both(
+    name: str, devices: list[str], rounds: int, seconds: float, checked: int
+) -> dict[str, Any]:
     """A model on both devices, in this process."""
     import torch
     from torch.testing._internal.common_utils import DeterministicGuard
@@ -48,7 +49,7 @@ def both(name: str, devices: list[str], rounds: int, seconds: float) -> dict[str
         for device in devices:
             torch.manual_seed(0)
             steps[device] = WORKLOADS[name](device)
-            losses[device] = [steps[device]().float().cpu().item() for _ in range(CHECKED)]
+            losses[device] = [steps[device]().float().cpu().item() for _ in range(checked)]
     reference = devices[0]
 
     def timed(device: str, times: int) -> float:
@@ -81,7 +82,7 @@ def both(name: str, devices: list[str], rounds: int, seconds: float) -> dict[str
     return told | counted() if "flagos" in devices else told
 
 
-def some(names: list[str], devices: list[str], rounds: int, seconds: float) -> None:
+def some(names: list[str], devices: list[str], rounds: int, seconds: float, checked: int) -> None:
     """Print for each model what `both` tells, or the error that ended it, as a line of JSON."""
     import torch
 
@@ -91,7 +92,7 @@ def some(names: list[str], devices: list[str], rounds: int, seconds: float) -> N
         flagos.reset_counters()
         told: dict[str, Any] | str
         try:
-            told = both(name, devices, rounds, seconds)
+            told = both(name, devices, rounds, seconds, checked)
         except Exception:
             told = traceback.format_exc()[-1500:]
         print(json.dumps(told), flush=True)
@@ -102,7 +103,10 @@ def some(names: list[str], devices: list[str], rounds: int, seconds: float) -> N
 
 
 def counted() -> dict[str, Any]:
-    """What flagos has counted in this process: calls, fallbacks by operator, and replays from a pack."""
+    """What flagos has counted in this process: calls, fallbacks by operator, replays from a pack, and what automatic
+    graphs did."""
+    import torch
+
     import torch_fl
     from torch_fl import replay
 
@@ -111,6 +115,7 @@ def counted() -> dict[str, Any]:
         "calls": sum(one["calls"] for one in operators.values()),
         "fallbacks": {op: one["fallbacks"] for op, one in operators.items() if one["fallbacks"]},
         "packed_replays": sum(one.packed_replays for one in replay.statistics().values()),
+        "graphs": torch.flagos.graphs.counts() if torch.flagos.graphs.is_auto() else None,
     }
 
 
@@ -120,11 +125,12 @@ def compare(
     seconds: float,
     devices: str = "cuda,flagos",
     limit: float = 300,
+    checked: int = 3,
     **variables: str,
 ) -> Iterator[tuple[str, dict[str, Any] | str]]:
     """Each model with what `both` told of it, or why it failed. No model takes longer than `limit` seconds."""
     command = [sys.executable, "-m", "tests.bench.gpu.eager", "some", "--device-pair", devices]
-    command += ["--rounds", str(rounds), "--seconds", str(seconds)]
+    command += ["--rounds", str(rounds), "--seconds", str(seconds), "--checked", str(checked)]
     environment = {
         **os.environ,
         "PYTHONWARNINGS": "ignore",
@@ -178,6 +184,18 @@ def line(name: str, told: dict[str, Any]) -> str:
     return (
         f"{name}: {times}, {ratio.shown(3)}; peak memory {'not told' if peak is None else f'{peak:.3f}'}; "
         f"losses {'equal' if first == second else f'DIFFER: {first} {second}'}; fallbacks {told.get('fallbacks')}"
+        f"{followed(told.get('graphs'))}"
+    )
+
+
+def followed(graphs: dict[str, int] | None) -> str:
+    """How many calls automatic graphs followed, for people."""
+    if not graphs:
+        return ""
+    launches = max(1, graphs["launches of graphs"])
+    return (
+        f"; graphs followed {graphs['followed']} of {graphs['calls']} calls, "
+        f"{graphs['calls launched by graphs'] / launches:.0f} by each launch"
     )
 
 
@@ -190,6 +208,12 @@ def main() -> int:
     add("--models", default=",".join(MEASURED), help="default: %(default)s")
     add("--rounds", type=int, default=7, help="default: %(default)s")
     add("--seconds", type=float, default=0.4, help="of a side's round (default: %(default)s)")
+    add(
+        "--checked",
+        type=int,
+        default=3,
+        help="steps whose losses are compared (default: %(default)s)",
+    )
     add("--device-pair", default="cuda,flagos", help="default: %(default)s")
     add("--json", type=Path)
     options = parser.parse_args()
@@ -200,11 +224,14 @@ def main() -> int:
         )
     devices = options.device_pair.split(",")
     if options.part == "some":
-        some(names, devices, options.rounds, options.seconds)
+        some(names, devices, options.rounds, options.seconds, options.checked)
         return 0
     failed, numbers = [], {}
     began = time.monotonic()
-    for name, told in compare(names, options.rounds, options.seconds, options.device_pair):
+    compared = compare(
+        names, options.rounds, options.seconds, options.device_pair, checked=options.checked
+    )
+    for name, told in compared:
         if isinstance(told, str):
             failed.append(name)
             print(f"{name}: FAILED: {told}", flush=True)

@@ -261,6 +261,69 @@ def gpt2_write(device: str) -> Step:
     return _written(GPT2LMHeadModel(GPT2Config()), device, 4, 128, 32)
 
 
+def encoder_train(device: str) -> Step:
+    """Four encoder layers of width 256, 8 x 64, float32, AdamW over lists of tensors."""
+    import torch
+    from torch import nn
+
+    layer = nn.TransformerEncoderLayer(256, 4, 512, dropout=0.0, batch_first=True)
+    model = nn.TransformerEncoder(layer, 4, enable_nested_tensor=False)
+    x = torch.randn(8, 64, 256).to(device)
+    return _trained(model, device, lambda: model(x).square().mean(), autocast=False, fused=False)
+
+
+def _llama() -> Any:
+    import transformers
+
+    config = transformers.LlamaConfig(
+        hidden_size=512, intermediate_size=1024, num_hidden_layers=16, num_attention_heads=8,
+        num_key_value_heads=4, vocab_size=4096, bos_token_id=None, eos_token_id=None, pad_token_id=None,
+    )  # fmt: skip
+    return transformers.LlamaForCausalLM(config)
+
+
+def llama_decode(device: str) -> Step:
+    """32 steps of one token through 16 small Llama layers, bfloat16, over a static cache."""
+    import torch
+    from transformers import StaticCache
+
+    model = _llama().to(device, torch.bfloat16).eval()
+    cache = StaticCache(config=model.config, max_cache_len=64)
+    first = torch.randint(0, 4096, (1, 1)).to(device)
+    places = [torch.tensor([place]).to(device) for place in range(32)]
+
+    def step() -> Any:
+        ids = first
+        cache.reset()
+        with torch.no_grad():
+            for place in places:
+                known = model(
+                    input_ids=ids, past_key_values=cache, cache_position=place,
+                    position_ids=place[None], use_cache=True,
+                )  # fmt: skip
+                ids = known.logits[:, -1].argmax(-1, keepdim=True)
+        return known.logits.float().abs().mean()
+
+    return step
+
+
+def llama_generate(device: str) -> Step:
+    """`generate` of 32 tokens after 16 by 16 small Llama layers, bfloat16, with the dynamic cache."""
+    import torch
+
+    model = _llama().to(device, torch.bfloat16).eval()
+    ids = torch.randint(0, 4096, (1, 16)).to(device)
+
+    def step() -> Any:
+        with torch.no_grad():
+            made = model.generate(
+                ids, max_new_tokens=32, min_new_tokens=32, do_sample=False, pad_token_id=0
+            )
+        return (made * torch.arange(1, 1 + made.shape[1], device=device)).float().sum()
+
+    return step
+
+
 def smoke(device: str) -> Step:
     """Operators of many kinds, in float32 and bfloat16, with a gradient."""
     import torch
@@ -296,6 +359,6 @@ WORKLOADS: dict[str, Callable[[str], Step]] = {
     one.__name__.replace("_", "-"): one
     for one in (
         qwen3_train, bert_train, gpt2_train, llama_train, t5_train, vit_train, mlp_train, tiny_mlp_train, lstm_train,
-        cnn_train, qwen3_write, gpt2_write, compiled_forward, smoke,
+        cnn_train, qwen3_write, gpt2_write, encoder_train, llama_decode, llama_generate, compiled_forward, smoke,
     )
 }  # fmt: skip
