@@ -2,6 +2,7 @@
 #include "following/graph.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/from_blob.h>
 #include <c10/core/InferenceMode.h>
 
 #include <algorithm>
@@ -283,6 +284,11 @@ void Call::place(const Result& result, const c10::IValue& value, c10::DeviceInde
       op->op.operator_name(),
       " gave a result of another shape than before for the same arguments; set FLAGOS_GRAPHS=off and report it");
   const size_t before = static_cast<size_t>(to.offset) * to.dtype.itemsize();
+  if (from.device().type() != flagos::native->type) { // the state of random numbers, which captured attention has there
+    at::from_blob(static_cast<char*>(to.block->data()) + before, to.sizes, to.strides, from.options().device(native_device(device)))
+        .copy_(from);
+    return;
+  }
   flagos::native->copy_bytes(
       static_cast<char*>(to.block->data()) + before,
       from.const_data_ptr(),
