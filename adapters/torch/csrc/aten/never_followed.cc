@@ -17,9 +17,8 @@ namespace {
 constexpr auto kNeverRepeat = std::to_array<std::string_view>({
     "linalg",
     "cholesky",
-    "lu_",
+    "::lu_",
     "svd",
-    "eig",
     "_qr",
     "triangular_solve",
     "ctc_loss",

@@ -130,7 +130,7 @@ bool Follower::begin(Operator& op, torch::jit::Stack& stack, torch::jit::Stack& 
   const auto on_stack = c10::ArrayRef<c10::IValue>(stack).slice(stack.size() - op.num_arguments);
   const bool plain = key_.read(op.id, Modes::now(), stack, op.num_arguments) && op.why_native == nullptr &&
       !op.draws(on_stack);
-  if (C10_UNLIKELY(switches_stream())) {
+  if (C10_UNLIKELY(switches_stream(op))) {
     lend_arguments(on_stack);
     return false;
   }
@@ -157,7 +157,7 @@ bool Follower::begin(Operator& op, torch::jit::Stack& stack, torch::jit::Stack& 
   if (is_located) {
     this->record(op, on_stack, plain, record);
   } else {
-    refuse(op.why_native != nullptr ? op.why_native : "calls that do not repeat");
+    refuse(op, op.why_native != nullptr ? op.why_native : "calls that do not repeat");
   }
   return false;
 }
@@ -335,7 +335,7 @@ void Follower::launched() {
 // ---- where the calls are ----
 
 // Whether the call is on another stream than those that are followed.
-bool Follower::switches_stream() {
+bool Follower::switches_stream(const Operator& op) {
   const c10::DeviceIndex device = key_.device() >= 0 ? key_.device() : current_device();
   const Where where{device, current_stream(device)};
   if (C10_LIKELY(where == where_)) {
@@ -344,7 +344,7 @@ bool Follower::switches_stream() {
   }
   cut("another stream");
   if (!traces_.empty() && ++elsewhere_ < kMoved) {
-    refuse("another stream");
+    refuse(op, "another stream");
     return true;
   }
   release();
@@ -487,6 +487,7 @@ void Follower::record(Operator& op, c10::ArrayRef<c10::IValue> arguments, bool p
   if (!joins) {
     close();
     refuse(
+        op,
         op.why_native != nullptr              ? op.why_native
             : op.draws(arguments)             ? "random numbers"
             : !plain                          ? "arguments of other kinds"
@@ -758,11 +759,23 @@ Counts Follower::counts() const {
       {"memory given back", released_},
       {"bytes held", blocks_ != nullptr ? static_cast<int64_t>(blocks_->bytes()) : 0},
   };
-  for (const auto& [why, times] : refused_) {
-    all[std::string("native: ") + why] += times;
+  for (const auto& [op, reasons] : refused_) {
+    for (const auto& [why, times] : reasons) {
+      all[std::string("native: ") + why] += times;
+    }
   }
   for (const auto& [why, times] : cuts_) {
     all[why] += times;
+  }
+  return all;
+}
+
+std::unordered_map<std::string, Counts> Follower::native_calls() const {
+  std::unordered_map<std::string, Counts> all;
+  for (const auto& [op, reasons] : refused_) {
+    for (const auto& [why, times] : reasons) {
+      all[c10::toString(op->op.operator_name())][why] += times;
+    }
   }
   return all;
 }

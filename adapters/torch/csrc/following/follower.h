@@ -127,6 +127,8 @@ class Follower {
   bool release();
   void forked();
   Counts counts() const;
+  // The calls that ran natively: by operator, and by reason.
+  std::unordered_map<std::string, Counts> native_calls() const;
   // For tests of the tests: 1 launches every second graph one call late, 2 gives a block twice; 0 does neither.
   void inject(int64_t fault);
 
@@ -144,7 +146,7 @@ class Follower {
   void launched();
 
   // finding out where the calls are
-  bool switches_stream();
+  bool switches_stream(const Operator& op);
   bool locate(const Operator& op);
   Place find_again() const;
   bool watches(const Operator& op);
@@ -164,8 +166,8 @@ class Follower {
   void lend_arguments(c10::ArrayRef<c10::IValue> arguments);
   void forget(Block* block);
   bool is_used(const Block* block) const;
-  void refuse(const char* why) {
-    ++refused_[why];
+  void refuse(const Operator& op, const char* why) {
+    ++refused_[&op][why];
   }
 
   // What is followed.
@@ -206,7 +208,7 @@ class Follower {
   int64_t moved_ = 0;
   int64_t released_ = 0;
   int64_t traces_found_ = 0;
-  std::unordered_map<const char*, int64_t> refused_;
+  std::unordered_map<const Operator*, std::unordered_map<const char*, int64_t>> refused_;
   Counts cuts_;
 };
 

@@ -12,6 +12,14 @@ namespace {
 
 using Lock = std::lock_guard<std::recursive_mutex>;
 
+c10::Dict<std::string, int64_t> to_dict(const Counts& counts) {
+  c10::Dict<std::string, int64_t> dict;
+  for (const auto& [what, count] : counts) {
+    dict.insert(what, count);
+  }
+  return dict;
+}
+
 // Has the runtime call this room, from the first time that a program wants graphs.
 void attach() {
   static const bool once = [] {
@@ -74,9 +82,13 @@ void register_following(torch::Library& library) {
   library.def("graphs_wanted() -> bool", [] { return are_graphs_wanted(); });
   library.def("graphs_counts() -> Dict(str, int)", [] {
     const Lock lock(Follower::instance().mutex);
-    c10::Dict<std::string, int64_t> dict;
-    for (const auto& [what, count] : Follower::instance().counts()) {
-      dict.insert(what, count);
+    return to_dict(Follower::instance().counts());
+  });
+  library.def("graphs_native_calls() -> Dict(str, Dict(str, int))", [] {
+    const Lock lock(Follower::instance().mutex);
+    c10::Dict<std::string, c10::Dict<std::string, int64_t>> dict;
+    for (const auto& [op, reasons] : Follower::instance().native_calls()) {
+      dict.insert(op, to_dict(reasons));
     }
     return dict;
   });

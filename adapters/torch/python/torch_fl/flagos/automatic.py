@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["auto", "counts", "is_auto"]
+__all__ = ["auto", "counts", "is_auto", "native_calls"]
 
 _ops = torch.ops.flagos
 
@@ -54,6 +54,13 @@ def counts() -> dict[str, int]:
     `launched early: ` say what ended a graph.
     """
     return dict(sorted(_ops.graphs_counts().items()))
+
+
+def native_calls() -> dict[str, dict[str, int]]:
+    """The calls that ran natively while graphs were on: their numbers by operator and by reason, the most first."""
+    calls = _ops.graphs_native_calls().items()
+    most = sorted(calls, key=lambda one: -sum(one[1].values()))
+    return {op: dict(sorted(reasons.items())) for op, reasons in most}
 
 
 def turn(on: bool) -> None:

@@ -6,7 +6,7 @@ from typing import Any, NoReturn
 
 from flagos import _core
 from torch_fl.flagos import automatic
-from torch_fl.flagos.automatic import auto, counts, is_auto
+from torch_fl.flagos.automatic import auto, counts, is_auto, native_calls
 from torch_fl.native import native
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "is_auto",
     "is_current_stream_capturing",
     "make_graphed_callables",
+    "native_calls",
 ]
 
 
