@@ -80,6 +80,7 @@ CAPABILITIES = {
     "host_memory": Capability(
         "device memory that the host addresses, as simulated libraries do", _served("host")
     ),
+    "automatic_graphs": Capability("automatic graphs", _served("host", "torch")),
     "shared_storage": Capability(
         "device memory that processes share both ways, and DLPack's kDLExtDev", _served("host")
     ),

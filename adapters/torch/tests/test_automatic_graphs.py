@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-pytestmark = pytest.mark.host
+pytestmark = pytest.mark.needs("automatic_graphs")
 
 graphs = torch.flagos.graphs
 Step = Callable[[int], torch.Tensor]
@@ -125,6 +125,71 @@ def test_a_branch_by_data_and_another_shape():
     check(make, turns=60)
 
 
+def test_batches_out_of_a_list():
+    """In each turn few calls have tensors that are older than two turns, and are others than in the turn before."""
+
+    def make() -> Step:
+        step, batches = training(), torch.randn(50, 4, 4, device="flagos").unbind()
+        batches = [batch.clone() for batch in batches]
+        return lambda turn: step(turn) + batches[turn].sum()
+
+    check(make, turns=50)
+
+
+def test_a_run_that_becomes_another():
+    def make() -> Step:
+        step = training()
+
+        def turn_of(turn: int) -> torch.Tensor:
+            loss = step(turn)
+            for _ in range(6):
+                loss = loss.sin() if turn < 30 else loss.cos().neg()
+            return loss
+
+        return turn_of
+
+    expected, _ = run(make, 90, auto=False)
+    step = make()
+    with graphs.auto():
+        given = [step(turn) for turn in range(80)]
+        before = graphs.counts()
+        given += [step(turn) for turn in range(80, 90)]
+        after = graphs.counts()
+    assert all(map(torch.equal, [one.cpu() for one in given], expected))
+    followed, calls = (after[key] - before[key] for key in ("followed", "calls"))
+    assert followed > 0.6 * calls
+
+
+def test_attention_without_dropout_is_followed():
+    def make() -> Step:
+        torch.manual_seed(0)
+        layer = nn.TransformerEncoderLayer(32, 4, 64, dropout=0.0, batch_first=True).to("flagos")
+        steps = torch.optim.SGD(layer.parameters(), lr=1e-2)
+        x = torch.randn(2, 8, 32).to("flagos")
+
+        def step(turn: int) -> torch.Tensor:
+            loss = layer(x).square().mean()
+            steps.zero_grad()
+            loss.backward()
+            steps.step()
+            return loss.detach()
+
+        return step
+
+    check(make)
+
+
+def test_native_calls_say_why():
+    def make() -> Step:
+        step = training()
+        return lambda turn: step(turn) + torch.rand(1, device="flagos").sum() * 0
+
+    check(make)
+    reasons = graphs.native_calls()["aten::rand"] if "aten::rand" in graphs.native_calls() else {}
+    reasons |= graphs.native_calls().get("aten::uniform_", {})
+    assert reasons.get("random numbers", 0) > 0
+
+
 def test_a_cache_that_grows():
     def make() -> Step:
         net, cache = model(), [torch.zeros(1, 4, device="flagos")]
@@ -183,6 +248,7 @@ def repeated(first: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
     return first(x)
 
 
+@pytest.mark.host
 def test_an_address_that_the_program_took_is_written_at_once():
     result = torch.zeros(64, device="flagos")
     address = 0
@@ -300,5 +366,6 @@ print(torch.flagos.graphs.counts()["followed"] > 0, torch.flagos.graphs.counts()
 """
 
 
+@pytest.mark.host
 def test_a_full_device_gets_the_memory_of_graphs(run_python):
     assert run_python(FULL, FLAGOS_HOST_MEMORY="28MiB").stdout.split() == ["True", "True"]

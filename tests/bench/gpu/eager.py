@@ -4,9 +4,9 @@
 
 Both sides of all models are in one process; one that dies or hangs takes its model along, and another process goes on
 with the next. First both sides take --checked steps under deterministic algorithms, whose losses have to be equal in
-every bit; then the rounds, each of as many steps as fill --seconds on the first side. Prints the ratio of times round by
-round (over 1: flagos takes longer), and that of the peaks of allocated memory. Ends with 1 when a model failed or the
-losses differ.
+every bit; then the rounds, each of as many steps as fill --seconds on the first side. Prints the ratio of times round
+by round (over 1: flagos takes longer), and that of the peaks of allocated memory. Ends with 1 when a model failed or
+the losses differ.
 
     python -m tests.bench.gpu.eager --models tiny-mlp-train,bert-train --rounds 7
     FLAGOS_GRAPHS=auto python -m tests.bench.gpu.eager --checked 24

@@ -19,7 +19,7 @@ def _trained(
     import torch
 
     model.to(device).train()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=fused)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=fused, foreach=not fused)
 
     def step() -> Any:
         with torch.autocast(device, torch.bfloat16, enabled=autocast):

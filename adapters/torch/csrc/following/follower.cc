@@ -255,7 +255,6 @@ void Follower::launch() {
   Chunk* chunk = std::exchange(chunk_, nullptr);
   const Busy busy(busy_, chunk);
   place_ = {chunk->trace, chunk->trace->after(chunk->start, chunk->calls.size())};
-  watch_->forget();
   chunk->trace->used = now();
   ++chunk->launched;
   ++launched_;
@@ -270,6 +269,7 @@ void Follower::launch() {
     run(chunk->calls, chunk->calls.size());
   }
   launched();
+  watch_followed(chunk->trace, chunk->start, chunk->calls.size());
 }
 
 // Has the calls that were followed and not launched run natively.
@@ -278,6 +278,8 @@ void Follower::diverge(const char* why, bool at_a_call) {
   const Busy busy(busy_, chunk);
   place_ = {chunk->trace, chunk->trace->after(chunk->start, followed_)};
   diverged_calls_ += static_cast<int64_t>(followed_);
+  const Trace* trace = chunk->trace;
+  const size_t start = chunk->start;
   ++cuts_[std::string("launched early: ") + why];
   const auto settle = [&] {
     launched();
@@ -298,6 +300,7 @@ void Follower::diverge(const char* why, bool at_a_call) {
     throw;
   }
   settle();
+  watch_followed(trace, start, followed_);
 }
 
 void Follower::run(const std::vector<Call>& calls, size_t count) {
@@ -367,35 +370,98 @@ bool Follower::locate(const Operator& op) {
   return place_.trace != nullptr;
 }
 
-// Watches a call that is not followed, for runs that nobody knows yet.
-// Returns whether a run has ended with it.
+// Watches a call that is not followed, for runs that nobody knows yet. Returns whether a run has ended with it.
 bool Follower::watches(const Operator& op) {
   if (watch_ == nullptr) {
     watch_ = std::make_unique<Watch>();
   }
-  if (watch_->rests()) {
-    return false;
-  }
-  const size_t run = watch_->see(op.id, key_.kinds(), key_.addresses());
-  if (run == 0 || is_known(watch_->last(run))) {
-    return false;
-  }
-  start_trace(run);
-  return true;
+  return !watch_->rests() && learn(watch_->see(op.id, key_.kinds(), key_.addresses(), place_.trace != nullptr));
 }
 
-// Whether the calls are in a run of these operators, of which the last one is at the current place.
-bool Follower::is_known(const std::vector<uint64_t>& ops) const {
-  if (place_.trace == nullptr || ops.size() % place_.trace->positions.size() != 0) {
+namespace {
+
+// Calls that were followed, as the watch sees them: a number that no operator has.
+struct Followed {
+  static constexpr uint64_t kMark = uint64_t(1) << 63U;
+  static constexpr unsigned kCount = 6;  // bits
+  static constexpr unsigned kStart = 28; // bits
+
+  uint64_t trace;
+  size_t start;
+  size_t count;
+
+  uint64_t code() const {
+    return kMark | trace << (kStart + kCount) | start << kCount | count;
+  }
+  static std::optional<Followed> of(uint64_t code) {
+    if ((code & kMark) == 0) {
+      return std::nullopt;
+    }
+    const auto bits = [&](unsigned from, unsigned count) { return code >> from & ((uint64_t(1) << count) - 1); };
+    return Followed{bits(kStart + kCount, 63 - kStart - kCount), bits(kCount, kStart), bits(0, kCount)};
+  }
+};
+static_assert(kMostCalls < size_t(1) << Followed::kCount);
+
+// The shortest part that, repeated, gives all of them.
+void keep_one_period(std::vector<uint64_t>& ops) {
+  std::vector<size_t> borders(ops.size() + 1, 0); // of Knuth, Morris and Pratt
+  for (size_t i = 1, length = 0; i < ops.size(); borders[++i] = length) {
+    while (length != 0 && ops[i] != ops[length]) {
+      length = borders[length];
+    }
+    length += ops[i] == ops[length] ? 1 : 0;
+  }
+  const size_t period = ops.size() - borders[ops.size()];
+  if (ops.size() % period == 0) {
+    ops.resize(std::max(period, period * (Watch::kShortest / period)));
+  }
+}
+
+} // namespace
+
+// Has the watch know calls that were followed, so that it sees what comes between them.
+void Follower::watch_followed(const Trace* trace, size_t start, size_t count) {
+  if (count != 0 && watch_ != nullptr && !watch_->rests()) {
+    learn(watch_->see(Followed{trace->number, start, count}.code(), 0, {}, /*known=*/true));
+  }
+}
+
+// Looks at a run of the last `run` calls that the watch saw, and follows it if a sixteenth of it is new. Then what it
+// was before is forgotten.
+bool Follower::learn(size_t run) {
+  if (run == 0) {
     return false;
   }
-  size_t at = place_.at;
-  for (const uint64_t op : ops) {
-    at = place_.trace->after(at);
-    if (place_.trace->positions[at].op != op) {
+  std::vector<uint64_t> ops;
+  std::vector<Trace*> parts;
+  for (const uint64_t seen : watch_->last(run)) {
+    const std::optional<Followed> followed = Followed::of(seen);
+    if (!followed.has_value()) {
+      ops.push_back(seen);
+      continue;
+    }
+    const auto trace = std::find_if(
+        traces_.begin(), traces_.end(), [&](const auto& each) { return each->number == followed->trace; });
+    if (trace == traces_.end()) {
       return false;
     }
+    for (size_t i = 0; i < followed->count; ++i) {
+      ops.push_back((*trace)->positions[(*trace)->after(followed->start, i)].op);
+    }
+    if (std::find(parts.begin(), parts.end(), trace->get()) == parts.end()) {
+      parts.push_back(trace->get());
+    }
   }
+  if (watch_->num_unknown(run) * 16 < ops.size()) {
+    return false;
+  }
+  keep_one_period(ops);
+  lose_place();
+  for (Trace* part : parts) {
+    drop_trace(part);
+  }
+  start_trace(ops);
   return true;
 }
 
@@ -426,15 +492,17 @@ void Follower::lose_place() {
   recent_ = {};
 }
 
-void Follower::start_trace(size_t length) {
+void Follower::start_trace(const std::vector<uint64_t>& ops) {
   lose_place();
   if (traces_.size() >= kMostTraces) {
     drop_oldest_trace();
   }
+  const size_t length = ops.size();
   auto trace = std::make_unique<Trace>();
-  for (const uint64_t op : watch_->last(length)) {
+  for (const uint64_t op : ops) {
     trace->positions.emplace_back().op = op;
   }
+  trace->number = static_cast<uint64_t>(traces_found_);
   trace->used = now();
   Recent recent;
   for (size_t at = 0; at < length + Recent::kOrdered - 1; ++at) {
@@ -455,7 +523,13 @@ void Follower::start_trace(size_t length) {
 void Follower::drop_oldest_trace() {
   const auto oldest = std::min_element(
       traces_.begin(), traces_.end(), [](const auto& one, const auto& other) { return one->used < other->used; });
-  Trace* trace = oldest->get();
+  drop_trace(oldest->get());
+}
+
+void Follower::drop_trace(Trace* trace) {
+  if (late_ != nullptr && late_->trace == trace) {
+    late_ = nullptr;
+  }
   std::erase_if(places_, [&](const auto& place) { return place.second.trace == trace; });
   std::unordered_set<Block*> blocks;
   for (const Position& position : trace->positions) {
@@ -465,7 +539,7 @@ void Follower::drop_oldest_trace() {
   if (lost_.trace == trace) {
     lost_ = {};
   }
-  traces_.erase(oldest);
+  std::erase_if(traces_, [&](const auto& other) { return other.get() == trace; });
   for (const auto& other : traces_) { // whose blocks stay
     for (const Position& position : other->positions) {
       for (Block* block : position.blocks) {

@@ -150,12 +150,14 @@ class Follower {
   bool locate(const Operator& op);
   Place find_again() const;
   bool watches(const Operator& op);
-  bool is_known(const std::vector<uint64_t>& ops) const;
+  void watch_followed(const Trace* trace, size_t start, size_t count);
+  bool learn(size_t run);
   uint64_t now() const {
     return static_cast<uint64_t>(calls_);
   }
-  void start_trace(size_t length);
+  void start_trace(const std::vector<uint64_t>& ops);
   void drop_oldest_trace();
+  void drop_trace(Trace* trace);
   void lose_place();
 
   // recording

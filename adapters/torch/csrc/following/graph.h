@@ -102,7 +102,8 @@ struct Position {
 // A run of calls that repeats.
 struct Trace {
   std::vector<Position> positions;
-  uint64_t used = 0; // when, in calls
+  uint64_t number = 0; // among all traces that there were
+  uint64_t used = 0;   // when, in calls
 
   size_t after(size_t place, size_t calls = 1) const {
     return (place + calls) % positions.size();

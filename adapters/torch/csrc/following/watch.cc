@@ -5,20 +5,22 @@
 
 namespace flagos::following {
 
-size_t Watch::see(uint64_t op, uint64_t kinds, const std::vector<const void*>& tensors) {
+size_t Watch::see(uint64_t op, uint64_t kinds, const std::vector<const void*>& tensors, bool known) {
   ++now_;
   Births& births = Births::instance();
   births.tick(now_);
   Call& call = calls_[now_ % kCalls];
-  call = {op, kinds, arguments_noted_, tensors.size(), 0};
+  call = {op, kinds, arguments_noted_, tensors.size(), known, 0};
   for (const void* address : tensors) {
     arguments_[arguments_noted_++ % kArguments] = {address, births.of(address)};
   }
   ++fruitless_;
+  const auto run = [&] { return lag_ * ((kShortest + lag_ - 1) / lag_); };
   if (lag_ != 0) {
-    if (remembers(now_ - lag_) && alike(now_, lag_)) {
-      ++matched_;
-    } else {
+    const Likeness likeness = remembers(now_ - lag_) ? compare(now_, lag_) : Likeness::kOther;
+    ++matched_;
+    others_ += likeness == Likeness::kOtherTensors ? 1 : 0;
+    if (likeness == Likeness::kOther || others_ * kOthers > run()) {
       lag_ = 0;
     }
   }
@@ -26,26 +28,24 @@ size_t Watch::see(uint64_t op, uint64_t kinds, const std::vector<const void*>& t
   if (lag_ == 0 && lag != 0) {
     lag_ = lag;
     matched_ = kCompared;
+    others_ = 0;
   }
-  if (lag_ == 0) {
+  if (lag_ == 0 || matched_ < run() || run() > kCalls / 2) {
     return 0;
   }
-  const uint64_t run = lag_ * ((kShortest + lag_ - 1) / lag_);
-  if (matched_ < run || run > kCalls / 2) {
-    return 0;
-  }
+  const uint64_t found = run();
   lag_ = 0;
   fruitless_ = 0;
   next_rest_ = kPatience;
-  return run;
+  return found;
 }
 
-// Whether a call is like the one that came `lag` calls before.
-bool Watch::alike(uint64_t time, uint64_t lag) const {
+// How like a call is to the one that came `lag` calls before.
+Watch::Likeness Watch::compare(uint64_t time, uint64_t lag) const {
   const Call& now = at(time);
   const Call& then = at(time - lag);
   if (now.op != then.op || now.kinds != then.kinds || now.num_arguments != then.num_arguments) {
-    return false;
+    return Likeness::kOther;
   }
   for (size_t i = 0; i < now.num_arguments; ++i) {
     const Argument& one = arguments_[(now.first_argument + i) % kArguments];
@@ -53,10 +53,10 @@ bool Watch::alike(uint64_t time, uint64_t lag) const {
     // A cache that grows was made in the turn before.
     const bool is_young = one.born + 2 * lag > time && other.born + 2 * lag > time - lag;
     if (one.address != other.address && !is_young) {
-      return false;
+      return Likeness::kOtherTensors;
     }
   }
-  return true;
+  return Likeness::kAlike;
 }
 
 // Notes the last calls by their order, and returns how long ago they came in the same one; 0 if they did not.
@@ -83,7 +83,7 @@ uint64_t Watch::find_lag() {
       return 0;
     }
     uint64_t back = 0;
-    while (back < kCompared && alike(now_ - back, lag)) {
+    while (back < kCompared && compare(now_ - back, lag) == Likeness::kAlike) {
       ++back;
     }
     if (back == kCompared) {
@@ -101,6 +101,14 @@ std::vector<uint64_t> Watch::last(size_t count) const {
     ops.push_back(at(time).op);
   }
   return ops;
+}
+
+size_t Watch::num_unknown(size_t count) const {
+  size_t unknown = 0;
+  for (uint64_t time = now_ - count + 1; time <= now_; ++time) {
+    unknown += at(time).known ? 0 : 1;
+  }
+  return unknown;
 }
 
 bool Watch::rests() {

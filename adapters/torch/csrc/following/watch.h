@@ -19,15 +19,22 @@ struct Argument {
 
 // Two calls are alike if they have the same operator, with arguments of the same kinds: the same tensors, or tensors
 // that were made in the last two turns. Sizes may differ, as those of a cache that grows do. Calls of equal layers are
-// not alike, because their weights are others.
+// not alike, because their weights are others. In a run that repeats, few calls may have tensors of others, such as a
+// batch or a position out of a list.
 class Watch {
  public:
-  // Notes a call, of the operator `op`, `kinds` of arguments, and these tensors. Returns the length of a run, up to
-  // this call, that the calls before it repeated at least once; else 0.
-  size_t see(uint64_t op, uint64_t kinds, const std::vector<const void*>& tensors);
+  static constexpr size_t kShortest = 32; // calls that are worth a graph
+
+  // Notes a call, of the operator `op`, `kinds` of arguments, and these tensors; `known`: it has a place in a run that
+  // was found before. Calls that were followed are one call. Returns the length of a run, up to this call, that the calls
+  // before it repeated at least once; else 0.
+  size_t see(uint64_t op, uint64_t kinds, const std::vector<const void*>& tensors, bool known);
 
   // The operators of the last calls, the oldest first; `count` is at most what `see` returned.
   std::vector<uint64_t> last(size_t count) const;
+
+  // How many of the last calls were not known.
+  size_t num_unknown(size_t count) const;
 
   // Whether to watch at all: a stream that never repeats is watched rarely.
   bool rests();
@@ -38,9 +45,9 @@ class Watch {
   static constexpr size_t kCalls = size_t(1) << 15; // the longest run is half of it
   static constexpr size_t kArguments = size_t(1) << 17;
   static constexpr size_t kPlaces = size_t(1) << 14;
-  static constexpr size_t kShortest = 32;   // calls that are worth a graph
   static constexpr size_t kCompared = 4;    // calls whose order tells where a run may have begun
   static constexpr size_t kCandidates = 48; // so many places are looked at
+  static constexpr size_t kOthers = 16;     // one call in so many may have other tensors; in a layer more have weights
   static constexpr size_t kPatience = size_t(1) << 16;
 
   struct Call {
@@ -48,6 +55,7 @@ class Watch {
     uint64_t kinds = 0;
     uint64_t first_argument = 0; // counted since the beginning
     size_t num_arguments = 0;
+    bool known = false;
     uint64_t before = 0; // the last time at which the same calls had come in this order
   };
   struct Place {
@@ -61,7 +69,8 @@ class Watch {
   bool remembers(uint64_t time) const {
     return time > 0 && now_ - time < kCalls && arguments_noted_ - at(time).first_argument < kArguments;
   }
-  bool alike(uint64_t time, uint64_t lag) const;
+  enum class Likeness : uint8_t { kOther, kOtherTensors, kAlike };
+  Likeness compare(uint64_t time, uint64_t lag) const;
   uint64_t find_lag();
 
   std::vector<Call> calls_ = std::vector<Call>(kCalls);
@@ -72,6 +81,7 @@ class Watch {
   uint64_t began_ = 0;   // calls before are forgotten
   uint64_t lag_ = 0;     // how long ago the calls were that repeat; 0 while none do
   uint64_t matched_ = 0; // calls that repeated since
+  uint64_t others_ = 0;  // of these, calls with other tensors
   uint64_t fruitless_ = 0;
   uint64_t rest_ = 0; // calls that will not be watched
   uint64_t next_rest_ = kPatience;
