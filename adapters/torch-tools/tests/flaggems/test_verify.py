@@ -858,7 +858,7 @@ def test_the_whole_in_a_process_that_has_used_no_device() -> None:
         text=True,
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert ran.stdout.split("\n")[-2] == "8 passed"
+    assert ran.stdout.split("\n")[-2] == "9 passed"
 
 
 def test_a_process_that_has_used_the_device_is_refused() -> None:
