@@ -9,7 +9,6 @@ import pytest
 import torch
 
 import flagos
-from torch_fl import replay
 from torch_fl.python_kernels import attachment, call_class, capture
 
 pytestmark = [pytest.mark.host, pytest.mark.needs("aliases")]
@@ -154,4 +153,3 @@ def test_what_is_not_replayed_is_left_to_the_native_kernel(serving: Any) -> None
     serving(_filled, (number,), recorded=False)
     assert not any(_served(x) for _ in range(NATIVE_FIRST + 8))
     assert _left() == (0, NATIVE_FIRST + 8)
-

@@ -6,6 +6,7 @@
 #include <c10/util/SmallVector.h>
 
 #include <algorithm>
+#include <array>
 #include <sstream>
 #include <string_view>
 
@@ -15,6 +16,7 @@ namespace flagos {
 
 namespace {
 
+constexpr std::array<std::string_view, 5> kIgnoredNames{"memory_format", "layout", "device", "pin_memory", "generator"};
 constexpr size_t kTold = 4; // tensors whose layouts and sizes count
 
 // What a part of a class says.
@@ -106,13 +108,15 @@ struct Words {
 
 CallClasses::CallClasses(const c10::OperatorHandle& op) : pointwise_(op.hasTag(at::Tag::pointwise)) {
   for (const c10::Argument& argument : op.schema().arguments()) {
-    along_.push_back(std::string_view(argument.name()).rfind("dim", 0) == 0);
+    const std::string_view name = argument.name();
+    const bool ignored = std::find(kIgnoredNames.begin(), kIgnoredNames.end(), name) != kIgnoredNames.end();
+    kinds_.push_back(ignored ? Kind::kIgnored : name.rfind("dim", 0) == 0 ? Kind::kAlong : Kind::kPlain);
   }
 }
 
 template <class Sink>
 void CallClasses::describe(const torch::jit::Stack& stack, Sink& sink) const {
-  const size_t first = stack.size() - along_.size();
+  const size_t first = stack.size() - kinds_.size();
   c10::SmallVector<const c10::TensorImpl*, 8> tensors; // borrowed
   int64_t largest = 0;
   int64_t rank = 0;
@@ -124,22 +128,34 @@ void CallClasses::describe(const torch::jit::Stack& stack, Sink& sink) const {
       tensors.push_back(impl);
     }
   };
-  for (size_t i = 0; i < along_.size(); ++i) {
+  for (size_t i = 0; i < kinds_.size(); ++i) {
     const c10::IValue& value = stack[first + i];
+    if (kinds_[i] == Kind::kIgnored) {
+      continue;
+    }
     if (value.isTensor()) {
       take(value.toTensor());
     } else if (value.isTensorList()) {
       const auto list = value.toTensorList();
-      sink.add(Part::kTensors, static_cast<int64_t>(std::min<size_t>(list.size(), 8)));
       for (const at::Tensor& tensor : list) {
         take(tensor);
       }
+      sink.add(Part::kTensors, static_cast<int64_t>(std::min<size_t>(list.size(), 8)));
+    } else if (value.isOptionalTensorList()) {
+      size_t count = 0;
+      for (const std::optional<at::Tensor> tensor : value.toOptionalTensorList()) {
+        if (tensor.has_value() && tensor->defined()) {
+          ++count;
+          take(*tensor);
+        }
+      }
+      sink.add(Part::kTensors, static_cast<int64_t>(std::min<size_t>(count, 8)));
     } else if (value.isNone() && !pointwise_) {
       sink.add(Part::kAbsent, static_cast<int64_t>(i));
-    } else if (along_[i] && value.isInt()) {
+    } else if (kinds_[i] == Kind::kAlong && value.isInt()) {
       const int64_t dim = value.toInt();
       sink.add(Part::kAlong, dim >= 0 ? dim - rank : dim);
-    } else if (along_[i] && value.isIntList()) {
+    } else if (kinds_[i] == Kind::kAlong && value.isIntList()) {
       for (const int64_t dim : value.toIntVector()) {
         sink.add(Part::kAlong, dim >= 0 ? dim - rank : dim);
       }

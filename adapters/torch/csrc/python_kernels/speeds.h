@@ -27,10 +27,16 @@ class CallClasses {
   std::string words(const torch::jit::Stack& stack) const;
 
  private:
+  enum class Kind : uint8_t {
+    kPlain,
+    kAlong,   // names dimensions
+    kIgnored, // says where and how a result lies
+  };
+
   template <class Sink>
   void describe(const torch::jit::Stack& stack, Sink& sink) const;
 
-  std::vector<bool> along_; // for each argument, whether it names dimensions
+  std::vector<Kind> kinds_; // of each argument
   bool pointwise_;
 };
 

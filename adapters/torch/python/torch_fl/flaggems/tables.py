@@ -307,8 +307,8 @@ def speed_condition(overload: str) -> str | None:
     words = faster(speeds)
     shown = "; ".join(words[:6]) + ("; ..." if len(words) > 6 else "")
     return (
-        f"its class is one of the {len(words)} of {len(speeds)} in which it was measured to be faster ({shown}), and its "
-        "signature has come often enough to be replayed"
+        f"its class is one of the {len(words)} of {len(speeds)} in which it was measured to be faster ({shown}), and "
+        "its signature has come often enough to be replayed"
     )
 
 

@@ -327,7 +327,7 @@ def call_class(op: str, args: Args, kwargs: Kwargs) -> tuple[int, str]:
 
     The tensors need no memory. Raises TypeError for a call without an argument that has no default.
     """
-    given = []
+    given: list[Any] = []
     for place, argument in enumerate(require_operator(op)._schema.arguments):
         if place < len(args):
             given.append(args[place])
@@ -337,6 +337,11 @@ def call_class(op: str, args: Args, kwargs: Kwargs) -> tuple[int, str]:
             given.append(argument.default_value)
         else:
             raise TypeError(f"{op} takes `{argument.name}`, which the call does not give")
+        value = given[-1]
+        if isinstance(value, (torch.memory_format, torch.layout, torch.Generator)):
+            given[-1] = None  # of which classes know nothing
+        elif isinstance(value, (list, tuple)):  # torch infers no type of an empty list
+            given[-1] = [one for one in value if one is not None] or ()
     number, words = torch.ops.flagos.call_class(op, given)
     return number, words
 

@@ -79,14 +79,18 @@ def pack(op: str, impl_id: str, packed: Packed) -> None:
         _packed[op, impl_id] = packed
 
 
-def only_faster(op: str, impl_id: str, classes: Iterable[int]) -> None:
-    """Have a native implementation serve only calls of these classes (`call_class`), once it is attached anew.
+def only_faster(op: str, impl_id: str, classes: Iterable[int] | None) -> None:
+    """Have a native implementation serve only calls of these classes (`call_class`); of all, where they are None.
 
     Of these it serves the calls whose signature has come often, and is replayed. The native kernel serves all others,
-    which is no fallback. A call's own route makes no difference.
+    which is no fallback.
     """
     with _lock:
-        _faster[op, impl_id] = tuple(classes)
+        before = _faster.pop((op, impl_id), None)
+        if classes is not None:
+            _faster[op, impl_id] = tuple(classes)
+        if before != _faster.get((op, impl_id)):
+            _attach_anew(op)
 
 
 def unregister(op: str, impl_id: str) -> None:

@@ -24,9 +24,9 @@ class Recordings:
 
     replayed: signatures that are repeated. undecided: not recorded twice yet. refused: signatures
     that are not repeated, with `reasons`. replays: calls that were repeated. packed: signatures that are repeated
-    from a kernel pack, and packed_replays: calls that were, both counted among the others. Where only what was measured
-    to be faster serves (`FLAGOS_FLAGGEMS=auto`), slower and rare are the calls left to the native kernel: for their class,
-    and because their signature had not come often or is not replayed.
+    from a kernel pack, and packed_replays: calls that were, both counted among the others. Where only what was
+    measured to be faster serves (`FLAGOS_FLAGGEMS=auto`), slower and rare are the calls left to the native kernel:
+    for their class, and because their signature had not come often or is not replayed.
     """
 
     replayed: int
