@@ -50,7 +50,7 @@ struct Recorded {
   std::atomic<uint64_t> replays{0};
   std::atomic<bool> refused{false};
   std::atomic<uint32_t> before{0}; // calls that the native kernel served until the signature had come often enough
-  std::mutex mutex; // guards the members below
+  std::mutex mutex;                // guards the members below
   int calls = 0;
   int recordings = 0;
   std::vector<int64_t> last;

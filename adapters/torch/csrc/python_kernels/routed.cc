@@ -85,8 +85,8 @@ struct Served {
   std::shared_ptr<Recordings> recordings; // null where nothing is recorded and nothing is packed
   bool recorded = false;                  // calls of the implementation are recorded
   std::unique_ptr<const PackedCalls> packed;
-  bool outside = true; // the implementation serves calls that are not in the pack
-  std::unique_ptr<const Speeds> speeds; // null where the implementation serves calls whatever their speed
+  bool outside = true;                     // the implementation serves calls that are not in the pack
+  std::unique_ptr<const Speeds> speeds;    // null where the implementation serves calls whatever their speed
   mutable std::atomic<uint64_t> slower{0}; // calls left to the native kernel because their class is not faster
   mutable std::atomic<uint64_t> rare{0};   // and because their signature is new, or is not replayed
 };

@@ -13,8 +13,9 @@
 namespace flagos {
 
 // How an operator's calls fall into classes. A class is: dtypes, layouts, the magnitudes of sizes (`size_class`) where
-// the device's time counts, dimensions to work along, and numbers that say how (not the numbers of pointwise operators).
-// Calls of fewer elements than `kSmall` are one class whatever their sizes: they take as long as the host needs.
+// the device's time counts, dimensions to work along, and numbers that say how (not the numbers of pointwise
+// operators). Calls of fewer elements than `kSmall` are one class whatever their sizes: they take as long as the host
+// needs.
 class CallClasses {
  public:
   static constexpr int64_t kSmall = 16384;
