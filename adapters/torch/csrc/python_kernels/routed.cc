@@ -131,7 +131,10 @@ class Routed {
       decided = {};
     }
     if (now == nullptr) {
-      below_.has_value() ? below_->callBoxed(op, keys, stack) : boxed_fallback(op, keys, stack);
+      call_below(op, keys, stack);
+    } else if (now->speeds != nullptr && !now->speeds->faster(*stack)) {
+      now->slower.fetch_add(1, std::memory_order_relaxed);
+      call_below(op, keys, stack); // the plan's choice, and no fallback
     } else if (now->native) {
       serve_by(*now, op, stack);
     } else {
@@ -160,6 +163,11 @@ class Routed {
   };
   static thread_local Decided decided;
 
+  // Calls the kernel that was there before, which counts and logs the call.
+  void call_below(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+    below_.has_value() ? below_->callBoxed(op, keys, stack) : boxed_fallback(op, keys, stack);
+  }
+
   // Replays a recording of the call if there is one, or the one that a pack has of it, else calls the implementation.
   // Calls that break the implementation's conditions run natively, and so do calls that are not in the pack, unless the
   // implementation serves them.
@@ -167,11 +175,6 @@ class Routed {
     launch_pending(name_.c_str());
     count_call(slot_);
     try {
-      if (served.speeds != nullptr && !served.speeds->faster(*stack)) {
-        served.slower.fetch_add(1, std::memory_order_relaxed);
-        leave_to_native(op, stack); // the plan's choice, and no fallback
-        return;
-      }
       // Conditions come before recordings, because they may be newer.
       if (C10_UNLIKELY(served.only.any())) {
         if (const uint32_t broken = served.only.broken_by(*stack)) {
