@@ -164,7 +164,7 @@ def missing(mark: str, vendor_marks: frozenset[str]) -> str | None:
         paths = [path for path in os.environ.get(variable, "").split(os.pathsep) if path]
         if not paths:
             return f"{variable} names no TransformerEngine"
-        for path in paths[:1] if mark == "te" else paths:
+        for path in paths:
             if not os.path.isdir(os.path.join(path, "transformer_engine", "pytorch")):
                 return f"{variable}={path} is no TransformerEngine"
     if mark == VLLM_MARK:

@@ -142,7 +142,7 @@ declare! {
     FLAGGEMS_SOURCE_DIR: "FLAGGEMS_SOURCE_DIR", VarKind::Path, "the installed package", FlagGems,
         "The `src/flag_gems` folder that FlagGems is loaded from.";
     FLAGGEMS: "FLAGOS_FLAGGEMS", VarKind::Text, "`off`", FlagGems,
-        "The FlagGems kernels that serve without a route: `off`, none; `auto`, those verified on this chip and measured to be no slower than the native ones; `verified`, those verified; `verify-on-use`, those too, and at sizes that were not verified a child process verifies the first call; `all`, those not known to be wrong. All but `all` serve only calls of verified sizes.";
+        "The FlagGems kernels that serve without a route: `off`, none; `auto`, those verified on this chip, for the classes of calls in which they were measured to be faster than the native ones; `verified`, those verified; `verify-on-use`, those too, and at sizes that were not verified a child process verifies the first call; `all`, those not known to be wrong. All but `all` serve only calls of verified sizes.";
     TUNING: "FLAGOS_TUNING", VarKind::Text, "`off`", FlagGems,
         "Which configuration a kernel of FlagGems runs that has several: `off`, the one that was verified; `on`, the fastest, which is measured at the first call of a kind, as FlagGems does; or the path of a tuning file or a kernel pack, which names configurations.";
     PACK: "FLAGOS_PACK", VarKind::Path, "no pack", FlagGems,

@@ -6,6 +6,7 @@ float64; prints a line for each.
 
 from __future__ import annotations
 
+import inspect
 import sys
 import warnings
 from pathlib import Path
@@ -19,7 +20,19 @@ from torch.overrides import TorchFunctionMode
 warnings.simplefilter("ignore")  # of a native library that is missing
 import transformer_engine.common as common  # noqa: E402
 
+import te_fl  # noqa: E402
+
 common._get_shared_object_file = lambda library: Path(__file__).with_name("native_stock.py")
+if "NVTE_PLUGIN" not in inspect.getsource(common.load_framework_extension):
+    # Before 2.20.2 TransformerEngine asks no plugin: a line of TransformerEngine-FL puts its module there.
+    _load = common.load_framework_extension
+
+    def load_framework_extension(framework: str) -> None:
+        _load(framework)
+        sys.modules["transformer_engine_torch_nv"] = sys.modules["transformer_engine_torch"]
+        te_fl.load_plugins()
+
+    common.load_framework_extension = load_framework_extension
 warnings.simplefilter("error", RuntimeWarning)  # "plugin loading failed"
 torch.cuda.is_available = lambda: True
 torch.cuda.current_device = lambda: 0
@@ -120,7 +133,9 @@ def fused_attention(te: Any) -> None:
     q, k, v, do = (torch.randn(2, 6, 4, 16) for _ in range(4))
     cu = torch.tensor([0, 6, 12], dtype=torch.int32)
     how = {"qkv_layout": "bshd_bshd_bshd", "o_format": "bshd", "attn_mask_type": "causal"}
-    backend = fused_attn.FusedAttnBackend.F16_arbitrary_seqlen
+    backends = fused_attn.FusedAttnBackend  # a dict until 2.18
+    name = "F16_arbitrary_seqlen"
+    backend = backends[name] if isinstance(backends, dict) else getattr(backends, name)
     given = (6, 6, cu, cu, q, k, v)
     out, aux, *_ = fused_attn.fused_attn_fwd(True, *given, torch.float32, backend, **how)
     leaves = [x.double().requires_grad_() for x in (q, k, v)]

@@ -1,8 +1,8 @@
 """Over TransformerEngine's own Python, which nothing has to be built for: NVTE_PLUGIN=te_fl.
 
-``TE_PATH`` names the folder that it was installed into, without its native libraries:
-``pip install --target DIR transformer_engine==2.20.2 onnxscript einops pydantic``. In the place of its
-native module is a double, whose operators fail.
+``TE_PATH`` names the folders that releases were installed into, separated like a PATH, without their native libraries:
+``pip install --target DIR transformer_engine==2.20.2 onnxscript einops pydantic``. In the place of the native module is
+a double, whose operators fail. Releases before 2.20.2 ask no plugin, and get the module as from TransformerEngine-FL.
 """
 
 from __future__ import annotations
@@ -23,15 +23,24 @@ TE_PATH = [Path(path) for path in os.environ.get("TE_PATH", "").split(os.pathsep
 CHECKOUTS = [Path(path) for path in os.environ.get("TEFL_PATH", "").split(os.pathsep) if path]
 
 
-def own_python(**variables: str) -> str:
+@pytest.fixture(params=TE_PATH or [None], ids=lambda path: path.name if path else "none")
+def release(request: pytest.FixtureRequest) -> Path:
+    path: Path = request.param
+    assert (path / "transformer_engine" / "pytorch").is_dir(), f"{path} has no TransformerEngine"
+    return path
+
+
+def own_python(release: Path, **variables: str) -> str:
     variables = {"NVTE_PLUGIN": "te_fl", "NVTE_PROJECT_BUILDING": "1", **variables}
-    return run(HERE / "real_te.py", *TE_PATH, **variables)
+    return run(HERE / "real_te.py", release, **variables)
 
 
 @pytest.mark.te
 @pytest.mark.parametrize("prefer", ["flagos", "reference"])
-def test_its_modules_optimizers_and_quantizers_agree_with_float64(prefer: str) -> None:
-    out = own_python(TE_FL_PREFER=prefer)
+def test_its_modules_optimizers_and_quantizers_agree_with_float64(
+    release: Path, prefer: str
+) -> None:
+    out = own_python(release, TE_FL_PREFER=prefer)
     served = {"flagos": "default.flagos_rs", "reference": "reference.torch"}
     assert f"using '{served[prefer]}'" in out
     assert not any(f"using '{other}'" in out for other in set(served.values()) - {served[prefer]})
@@ -43,9 +52,9 @@ def test_its_modules_optimizers_and_quantizers_agree_with_float64(prefer: str) -
 
 
 @pytest.mark.te
-def test_without_our_operators_the_native_module_is_called() -> None:
+def test_without_our_operators_the_native_module_is_called(release: Path) -> None:
     with pytest.raises(pytest.fail.Exception, match="of the native double was called"):
-        own_python(TE_FL_PER_OP="layernorm_fwd=vendor:nvidia")
+        own_python(release, TE_FL_PER_OP="layernorm_fwd=vendor:nvidia")
 
 
 def calls(package: Path) -> Iterator[tuple[str, int, str, ast.Call]]:
@@ -80,7 +89,10 @@ def calls(package: Path) -> Iterator[tuple[str, int, str, ast.Call]]:
     "root",
     [
         *(pytest.param(path, marks=pytest.mark.tefl, id=path.name) for path in CHECKOUTS),
-        pytest.param(TE_PATH[0] if TE_PATH else None, marks=pytest.mark.te, id="te"),
+        *(
+            pytest.param(path, marks=pytest.mark.te, id=path.name if path else "te")
+            for path in TE_PATH or [None]
+        ),
     ],
 )
 def test_every_call_in_its_sources_fits_our_operators(root: Path) -> None:

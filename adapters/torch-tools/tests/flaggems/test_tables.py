@@ -19,6 +19,7 @@ from torch_fl.flaggems import package, table_file, tables
 from torch_fl_tools.flaggems import tune
 from torch_fl_tools.flaggems.verify import command as verify_command
 
+TIMES = {"host": [5, 10.0], "device": [2.0, 2.5]}
 RIGHT: dict[str, dict[str, Any]] = {
     "verdicts": {
         "exp": {"verdict": "STRICT", "plain": "STRICT", "cases": 3, "first": None},
@@ -28,11 +29,16 @@ RIGHT: dict[str, dict[str, Any]] = {
         | {"not_replayed": ["it waits"], "declines": "sample 2: rank", "declined": 1},
         "neg": {"verdict": "UNTESTED", "first": "no sample calls it"},
     },
-    "speed": {"exp": {"small": 1, "large": 0.5}},
+    "speed": {"exp": {"Float small": {"number": "9f", "calls": {"small": TIMES}}}},
 }
 STRICT: dict[str, Any] = {"verdict": "STRICT", "cases": 3, "first": None}
 WITHIN = {**STRICT, "only": ["nonempty"]}
 NOT_STRICT = "and none of STRICT, BASIC, FAILED, UNTESTED"
+
+
+def _class(number: str, times: Any) -> dict[str, Any]:
+    return {"a": {"number": number, "calls": {"x": times}}}
+
 
 NO_TABLES = {
     '{"over': "it is no table (JSONDecodeError: ",
@@ -71,15 +77,24 @@ ENTRIES: dict[str, list[tuple[Any, str]]] = {
     ],
     "speed": [
         ([], "it is no object"),
-        ({}, "it has no ratios"),
-        (STRICT, "`verdict` is 'STRICT', and no positive number"),
-        ({"small": 0.5, "large": "1"}, "`large` is '1', and no positive number"),
-        ({"small": None}, "`small` is None, and no positive number"),
-        ({"small": True}, "`small` is True, and no positive number"),
-        ({"small": 0}, "`small` is 0, and no positive number"),
-        ({"small": -0.5}, "`small` is -0.5, and no positive number"),
-        ({"small": float("nan")}, "`small` is nan, and no positive number"),
-        ({"small": float("inf")}, "`small` is inf, and no positive number"),
+        ({}, "it has no classes of calls"),
+        (STRICT, "`verdict` is STRICT, and no class with measured `calls`"),
+        ({"small": 0.9}, "`small` is 0.9, and no class with measured `calls`"),
+        (
+            {"a": {"number": "1", "calls": {}}},
+            "`a` is {'number': '1', 'calls': {}}, and no class with measured `calls`",
+        ),
+        (_class("zz", TIMES), "`number` of `a` is 'zz', and no hexadecimal number"),
+        *(
+            (_class("1", wrong), f"`x` is {wrong}, and no times on the host and on the device")
+            for wrong in (
+                {"host": [1.0, 2.0]},
+                *(
+                    {**TIMES, "device": [1.0, number]}
+                    for number in ("1", None, True, 0, -0.5, float("nan"), float("inf"))
+                ),
+            )
+        ),
     ],
 }
 BROKEN = [
@@ -266,8 +281,8 @@ def test_showing_a_broken_table_says_so(capsys: pytest.CaptureFixture[str]) -> N
         ),
         (
             "speed",
-            '{"overloads": {"exp": {"small": 0}}}',
-            "its entry 'exp' is broken: `small` is 0",
+            '{"overloads": {"exp": {"small": 0.9}}}',
+            "its entry 'exp' is broken: `small` is 0.9, and no class",
         ),
     ],
 )

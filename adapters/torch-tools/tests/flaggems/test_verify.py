@@ -25,7 +25,7 @@ from torch.testing._internal.opinfo.core import OpInfo, SampleInput, UnaryUfuncI
 import torch_fl
 from adapters.torch.tests.flaggems.conftest import of_the_tested_version
 from flagos.processes.pool import TaskOutcome
-from torch_fl import replay
+from torch_fl import python_kernels, replay
 from torch_fl.flaggems import envelope, implementations, package, table_file, tables
 from torch_fl.flaggems.table_file import FAILED, STRICT, UNTESTED
 from torch_fl.native.description import description
@@ -858,7 +858,7 @@ def test_the_whole_in_a_process_that_has_used_no_device() -> None:
         text=True,
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert ran.stdout.split("\n")[-2] == "8 passed"
+    assert ran.stdout.split("\n")[-2] == "9 passed"
 
 
 def test_a_process_that_has_used_the_device_is_refused() -> None:
@@ -985,9 +985,18 @@ VERDICTS: dict[str, dict[str, Any]] = {
     "cos": {"verdict": "FAILED", "plain": "FAILED", "cases": 3, "first": "sample 0: wrong"},
     "abs": {"verdict": "BASIC", "cases": 3, "first": "sample 1: strides"},
 }
-SPEED = {"exp": {"small": 0.5, "large": 1.0}, "sin": {"small": 0.5, "large": 1.2}}
+NUMBER = python_kernels.call_class("aten::exp", (torch.empty(0, device="meta"),), {})[0]
+SPEED = {
+    name: {
+        "Float small": {
+            "number": f"{NUMBER & (2**64 - 1):x}",
+            "calls": {"small": {"host": [ours, 10.0], "device": [2.0, 2.0]}},
+        }
+    }
+    for name, ours in (("exp", 5.0), ("sin", 12.0))
+}
 SAID = {
-    "sin": "measured slower than the native kernel on A chip: 1.20 times for large shapes",
+    "sin": "measured on A chip and faster than the native kernel in none of 1 classes of calls",
     "cos": "verified to be wrong on A chip: sample 0: wrong",
     "abs": "verified BASIC on A chip: sample 1: strides",
     "neg": "not verified on A chip",
@@ -1049,9 +1058,13 @@ def test_the_plan_reads_the_tables_that_ship(tmp_path: Path, policy: str) -> Non
     of_sizes = " and sizes are of verified classes: argument 0 has " + ", ".join(
         f"0-4095 {kind}" for kind in ("elements", "rows", "columns")
     )
+    faster = (
+        " and its class is one of the 1 of 1 in which it was measured to be faster (Float small), and its "
+        "signature has come often enough to be replayed"
+    )
     for said in (
         "and no tensor is without elements"
-        + (of_sizes if policy == "auto" else "")
+        + (of_sizes + faster if policy == "auto" else "")
         + "; other calls go to the native kernel",
         f"verdict: STRICT on A chip{which} within these conditions, in 2 cases; wrong outside: sample 1: empty",
     ):
@@ -1059,7 +1072,7 @@ def test_the_plan_reads_the_tables_that_ship(tmp_path: Path, policy: str) -> Non
     (ours,) = (c for c in json.loads(lines["json"]) if c["backend"] == "flaggems")
     assert [one["name"] for one in ours["only"]] == [
         *("ordinary", "nonempty"),
-        *(["sizes"] if policy == "auto" else []),
+        *(["sizes", "faster"] if policy == "auto" else []),
     ]
     assert ours["only"][1]["means"] == "no tensor is without elements"
     assert ours["verdict"]["verdict"] == "STRICT" and "sample 1" in ours["verdict"]["found"]

@@ -244,6 +244,31 @@ def what_found_no_memory_beside_others_runs_again_without() -> None:
     assert {name for _, _, name in report[-2:]} == {"exp", "neg"}, "after those that found memory"
 
 
+def what_was_cut_runs_again_for_longer() -> None:
+    """Once all were reached; what less time had found stands until the longer run has ended."""
+
+    def cut(name: str, *given: Any) -> dict[str, Any]:
+        each: float = given[2]
+        if name == "neg" and each > 2:
+            time.sleep(600)
+        needs = {"exp": 1.0, "abs": 5.0, "neg": 9.0}.get(name, 0.0)
+        found = {"verdict": STRICT, "cases": int(each), "first": None}
+        return {**found, "not_reached": int(each < needs)}
+
+    def made(**options: Any) -> tuple[list[str], dict[str, dict[str, Any]]]:
+        report: Told = []
+        with mock.patch.object(verify_run, "check", cut):
+            verdicts = run(report, 6, each=2.0, **options)
+        return [name for _, _, name in report], verdicts
+
+    names, verdicts = made(seconds=14)
+    assert len(set(names[: len(WHERE)])) == len(WHERE) and names[len(WHERE) :] == ["abs", "neg"]
+    assert (verdicts["exp"]["cases"], verdicts["abs"]["cases"]) == (2, 8)
+    assert verdicts["neg"]["cases"] == 2 and entries.is_cut(verdicts["neg"]), verdicts["neg"]
+    names, verdicts = made()
+    assert len(names) == len(WHERE) and verdicts["abs"]["cases"] == 2, "without end it is as asked"
+
+
 def what_serves_by_default_comes_first() -> None:
     report: Told = []
     found = {"verdict": STRICT, "cases": 1, "first": None}
@@ -312,6 +337,7 @@ CHECKS: list[Callable[[], None]] = [
     what_the_native_kernel_loses_is_left_out,
     what_flaggems_loses_is_wrong_whatever_comes_after,
     what_found_no_memory_beside_others_runs_again_without,
+    what_was_cut_runs_again_for_longer,
     what_serves_by_default_comes_first,
     time_ends,
     a_table_is_kept_and_resumed,

@@ -540,7 +540,7 @@ def test_measured_times_of_alternatives_are_shown(failed: Any, tmp_path: Path) -
         "device_time": {"why_not": None, "seconds": 2.0},
     }
     file |= {"graphs": {"calls": 40, "followed": 36, "bytes held": 2048}}
-    file |= {"speed": {"chip": "H", "ratios": {"exp": {"large": 1.225, "small": 0.782}}}}
+    file |= {"speed": {"chip": "H", "ratios": {"exp": {"host": 1.225, "device": 0.782}}}}
     (tmp_path / "1.json").write_text(json.dumps(file))
     made = data.gather(tmp_path, ["train"], program.Ended(0, 1.0, 0.0))
     texts = assert_whole(page.text(made)).texts
@@ -548,7 +548,7 @@ def test_measured_times_of_alternatives_are_shown(failed: Any, tmp_path: Path) -
     cells = texts["td"]
     assert cells[cells.index("followed") + 1] == "36"
     at = cells.index("flaggems.python")
-    assert cells[at : at + 4] == ["flaggems.python", "", "large: 1.23 ×, small: 0.78 ×", "slower"]
+    assert cells[at : at + 4] == ["flaggems.python", "", "host: 1.23 ×, device: 0.78 ×", "slower"]
     assert "5.00 µs" in cells and "2.50 µs" in cells  # on the device, and per call
 
 

@@ -16,6 +16,10 @@
 
 namespace flagos {
 
+uint32_t size_class(int64_t size) {
+  return size < 4 ? 0 : static_cast<uint32_t>(63 - c10::llvm::countLeadingZeros(static_cast<uint64_t>(size))) / 2;
+}
+
 namespace {
 
 constexpr uint32_t kOrdinary = 1U << 0;
@@ -47,11 +51,6 @@ constexpr int64_t kAlignment = 16; // bytes
 
 // The prefix of a condition on sizes. torch_fl/flaggems/sizes.py writes it.
 constexpr std::string_view kSizesAre = "sizes ";
-
-// The class of a size: 0 for less than 4, and one more for each factor of 4.
-uint32_t size_class(int64_t size) {
-  return size < 4 ? 0 : static_cast<uint32_t>(63 - c10::llvm::countLeadingZeros(static_cast<uint64_t>(size))) / 2;
-}
 
 bool holds(uint32_t classes, int64_t size) {
   return (classes >> size_class(size) & 1U) != 0;

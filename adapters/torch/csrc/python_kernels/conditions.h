@@ -13,6 +13,9 @@
 
 namespace flagos {
 
+// The class of a size: 0 for less than 4, and one more for each factor of 4.
+uint32_t size_class(int64_t size);
+
 // The conditions of one implementation, checked without Python. torch_fl/flaggems/envelope.py says what each means.
 // They depend on dtypes, sizes and strides of tensors, never on their contents. Immutable.
 class Conditions {

@@ -49,7 +49,8 @@ struct Recorded {
   std::atomic<const Program*> program{nullptr};
   std::atomic<uint64_t> replays{0};
   std::atomic<bool> refused{false};
-  std::mutex mutex; // guards the members below
+  std::atomic<uint32_t> before{0}; // calls that the native kernel served until the signature had come often enough
+  std::mutex mutex;                // guards the members below
   int calls = 0;
   int recordings = 0;
   std::vector<int64_t> last;

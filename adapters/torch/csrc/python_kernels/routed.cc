@@ -14,6 +14,7 @@
 #include "python_kernels/conditions.h"
 #include "python_kernels/packed.h"
 #include "python_kernels/replay.h"
+#include "python_kernels/speeds.h"
 #include "runtime/stream.h"
 
 namespace flagos {
@@ -27,6 +28,10 @@ std::atomic<uint64_t> verify_every{0};
 // that nobody else calls the function there. Its key of autograd has then what torch puts above such a kernel.
 constexpr c10::DispatchKey kCarrier = c10::DispatchKey::MAIA;
 constexpr c10::DispatchKey kAboveCarrier = c10::DispatchKey::AutogradMAIA;
+
+// Where only what is faster may serve, the native kernel serves the first calls of a signature. Those that an
+// implementation makes of it until it is replayed take as long as some hundred calls may gain.
+constexpr uint32_t kNativeFirst = 32;
 
 // The call that an implementation in Python serves at the moment.
 struct Pending {
@@ -80,7 +85,10 @@ struct Served {
   std::shared_ptr<Recordings> recordings; // null where nothing is recorded and nothing is packed
   bool recorded = false;                  // calls of the implementation are recorded
   std::unique_ptr<const PackedCalls> packed;
-  bool outside = true; // the implementation serves calls that are not in the pack
+  bool outside = true;                     // the implementation serves calls that are not in the pack
+  std::unique_ptr<const Speeds> speeds;    // null where the implementation serves calls whatever their speed
+  mutable std::atomic<uint64_t> slower{0}; // calls left to the native kernel because their class is not faster
+  mutable std::atomic<uint64_t> rare{0};   // and because their signature is new, or is not replayed
 };
 
 // One operator's kernel from the first time that an implementation in Python serves it until the process ends: which
@@ -123,7 +131,10 @@ class Routed {
       decided = {};
     }
     if (now == nullptr) {
-      below_.has_value() ? below_->callBoxed(op, keys, stack) : boxed_fallback(op, keys, stack);
+      call_below(op, keys, stack);
+    } else if (now->speeds != nullptr && !now->speeds->faster(*stack)) {
+      now->slower.fetch_add(1, std::memory_order_relaxed);
+      call_below(op, keys, stack); // the plan's choice, and no fallback
     } else if (now->native) {
       serve_by(*now, op, stack);
     } else {
@@ -152,6 +163,11 @@ class Routed {
   };
   static thread_local Decided decided;
 
+  // Calls the kernel that was there before, which counts and logs the call.
+  void call_below(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+    below_.has_value() ? below_->callBoxed(op, keys, stack) : boxed_fallback(op, keys, stack);
+  }
+
   // Replays a recording of the call if there is one, or the one that a pack has of it, else calls the implementation.
   // Calls that break the implementation's conditions run natively, and so do calls that are not in the pack, unless the
   // implementation serves them.
@@ -167,6 +183,10 @@ class Routed {
         }
       }
       if (served.recordings == nullptr) {
+        if (served.speeds != nullptr) {
+          leave_as_rare(served, op, stack);
+          return;
+        }
         Pending call{served.implementation};
         call_python(op, stack, call);
         return;
@@ -175,7 +195,9 @@ class Routed {
       const size_t num_arguments = op.schema().arguments().size();
       Signature signature;
       if (C10_UNLIKELY(!signature.describe(*stack, num_arguments))) {
-        if (served.outside) {
+        if (served.speeds != nullptr) {
+          leave_as_rare(served, op, stack);
+        } else if (served.outside) {
           Pending call{served.implementation};
           call_python(op, stack, call);
         } else {
@@ -206,6 +228,10 @@ class Routed {
           decline(op, stack, reason);
           return;
         }
+      }
+      if (served.speeds != nullptr && !comes_often(served, signature, recorded)) {
+        leave_as_rare(served, op, stack);
+        return;
       }
       record(served, op, stack, signature, recorded);
     } catch (c10::Error& error) {
@@ -248,6 +274,23 @@ class Routed {
   void leave_to_native(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     log_dispatch(slot_, name_.c_str(), native->name_in_logs());
     native->serve(op, stack, traits_);
+  }
+
+  // Whether a signature has come so often that recording it is worth its time. Adds it to those that are known.
+  static bool comes_often(const Served& served, const Signature& signature, Recorded*& recorded) {
+    if (!served.recorded || native->is_capturing(signature.device)) {
+      return false;
+    }
+    if (recorded == nullptr) {
+      recorded = served.recordings->find_or_add(signature);
+    }
+    return recorded != nullptr && !recorded->refused.load(std::memory_order_relaxed) &&
+        recorded->before.fetch_add(1, std::memory_order_relaxed) >= kNativeFirst;
+  }
+
+  void leave_as_rare(const Served& served, const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+    served.rare.fetch_add(1, std::memory_order_relaxed);
+    leave_to_native(op, stack);
   }
 
   // Records every call of a signature but the first, which compiles and tunes kernels.
@@ -420,7 +463,7 @@ Routed& routed(const c10::OperatorHandle& op) {
 // and only calls for which the conditions `only` hold.
 // Of `packed`, if there is any, the first number is the word at which the operator's rows of the pack in use begin,
 // then come their number and the flags that they need to serve; `outside` is whether the implementation serves other
-// calls.
+// calls. With `faster` it serves calls of these classes alone (`CallClasses`), and of these the ones that are replayed.
 void attach(
     const std::string& name,
     int64_t implementation,
@@ -429,7 +472,8 @@ void attach(
     const std::vector<std::string>& only,
     bool recorded,
     at::IntArrayRef packed,
-    bool outside) {
+    bool outside,
+    at::OptionalIntArrayRef faster) {
   const c10::OperatorHandle op = operator_named(name);
   auto served = std::make_shared<Served>(implementation, backend, takes_native, Conditions(op.schema(), only));
   served->recorded = recorded;
@@ -438,6 +482,9 @@ void attach(
     const auto word = [&](size_t i) { return static_cast<uint64_t>(packed[i]); };
     served->packed = std::make_unique<const PackedCalls>(pack_in_use(), word(0), word(1), word(2));
     served->outside = outside;
+  }
+  if (faster.has_value()) {
+    served->speeds = std::make_unique<const Speeds>(op, std::vector<uint64_t>(faster->begin(), faster->end()));
   }
   if (recorded || served->packed != nullptr) {
     served->recordings = std::make_shared<Recordings>();
@@ -455,6 +502,31 @@ void detach(const std::string& name) {
   if (Routed* const found = find_routed(name)) {
     found->set_served(nullptr);
   }
+}
+
+// The calls that were left to the native kernel for their class, and for their signature, as the plan has it.
+std::tuple<int64_t, int64_t> left_to_native(const std::string& name) {
+  const Routed* const routed = find_routed(name);
+  const std::shared_ptr<const Served> served = routed == nullptr ? nullptr : routed->served();
+  if (served == nullptr) {
+    return {0, 0};
+  }
+  return {static_cast<int64_t>(served->slower.load()), static_cast<int64_t>(served->rare.load())};
+}
+
+// The class of a call of the operator `name`, as a number and in words. On the stack: the name, and a list of all
+// arguments.
+void call_class(const c10::OperatorHandle& /*op*/, torch::jit::Stack* stack) {
+  const c10::List<c10::IValue> given = torch::jit::pop(*stack).toList();
+  const std::string name = torch::jit::pop(*stack).toStringRef();
+  const c10::OperatorHandle op = operator_named(name);
+  const size_t expected = op.schema().arguments().size();
+  TORCH_CHECK(
+      given.size() == expected, "flagos: ", name, " takes ", expected, " arguments, and call_class got ", given.size());
+  const torch::jit::Stack arguments(given.begin(), given.end());
+  const CallClasses classes(op);
+  stack->emplace_back(static_cast<int64_t>(classes.number(arguments)));
+  stack->emplace_back(classes.words(arguments));
 }
 
 // CPython calls it before a watched dictionary changes (PyDict_WatchCallback), with the interpreter's lock held and
@@ -503,7 +575,7 @@ std::tuple<int64_t, int64_t, int64_t, int64_t, std::vector<std::string>, int64_t
 void register_routed(torch::Library& library) {
   library.def(
       "attach_kernel(str op, int implementation, str backend, bool native, str[] only, bool recorded=False, "
-      "int[] packed=[], bool outside=True) -> ()",
+      "int[] packed=[], bool outside=True, int[]? faster=None) -> ()",
       &attach);
   // Takes the pack that lies in memory: its address and size, and four numbers for each kernel (`Pack::Kernel`).
   library.def(
@@ -519,6 +591,9 @@ void register_routed(torch::Library& library) {
         use_pack(std::make_shared<Pack>(base, static_cast<uint64_t>(nbytes), std::move(all)));
       });
   library.def("detach_kernel(str op) -> ()", &detach);
+  library.def("left_to_native(str op) -> (int, int)", &left_to_native);
+  library.def(
+      "call_class(str op, Any[] arguments) -> (int, str)", torch::CppFunction::makeFromBoxedFunction<&call_class>());
   library.def(
       "conditions_held(str op, Tensor[] tensors, int[] tensors_at, int[] complex_at, ScalarType? dtype, str[] more) "
       "-> str[]",

@@ -11,7 +11,7 @@ from flagos.processes.reports import run_module
 
 PLUGIN = "NVTE_PLUGIN"
 MODULES = "TE_FL_PLUGIN_MODULES"
-#: TransformerEngine 2.14 and 2.20.2 call this function of cuBLASLt, which came after 13.1.0.3.
+#: TransformerEngine from 2.14 on calls this function of cuBLASLt, which came after 13.1.0.3.
 NEWER_CUBLAS = "cublasLtGroupedMatrixLayoutInit_internal"
 
 

@@ -1,7 +1,7 @@
 """Operators of TransformerEngine in plain torch, for tensors of any device.
 
-Each operator takes its arguments positionally as TransformerEngine 2.9 and 2.14 pass them, or by the names
-of either version. It declines an unsupported call with :class:`flagos.UnsupportedError` before it writes
+Each operator takes its arguments positionally as TransformerEngine 2.9, 2.14 and 2.17 pass them, or by the names
+of any of them. It declines an unsupported call with :class:`flagos.UnsupportedError` before it writes
 anything, and the plan tries the next implementation.
 """
 

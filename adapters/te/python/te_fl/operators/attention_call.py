@@ -1,4 +1,4 @@
-"""Parsing of the arguments of attention in TransformerEngine 2.9, 2.14 and 2.20."""
+"""Parsing of the arguments of attention in TransformerEngine 2.9, 2.14, and from 2.17 on."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def _with_diagonal(args: Args, at: int, flags: int) -> tuple[Any, ...]:
 
 
 def _is_newest(args: Args, window: int) -> bool:
-    """Whether the window is at the place that it has in 2.20."""
+    """Whether the window is at the place that it has from 2.17 on."""
     return len(args) > window and isinstance(args[window], list | tuple)
 
 
@@ -137,9 +137,9 @@ _BACKWARD = ("o_format", "do_format", "dqkv_layout", "qkv_scale_inv_format", "do
 
 
 def forward_arguments(args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs]:
-    """Arguments of ``fused_attn_fwd`` of any version, as 2.20 passes them.
+    """Arguments of ``fused_attn_fwd`` of any version, as they are passed from 2.17 on.
 
-    2.20 has two formats after the layout. Older versions derive them from the layout.
+    These versions have two formats after the layout. Older versions derive them from the layout.
     """
     if _is_newest(args, 12):
         return args, kwargs
@@ -150,10 +150,10 @@ def forward_arguments(args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs]:
 
 
 def backward_arguments(args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs]:
-    """Arguments of ``fused_attn_bwd`` of any version, as 2.20 passes them.
+    """Arguments of ``fused_attn_bwd`` of any version, as they are passed from 2.17 on.
 
-    2.20 has formats and the layout of the gradients after the layout. It has no dtype of the gradients, which
-    is the dtype of the tensors here.
+    These versions have formats and the layout of the gradients after the layout. They have no dtype of the gradients,
+    which is the dtype of the tensors here.
     """
     if _is_newest(args, 14):
         return args, kwargs

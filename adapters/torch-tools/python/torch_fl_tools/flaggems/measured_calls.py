@@ -8,7 +8,19 @@ from typing import Any
 
 import torch
 
-Call = Callable[[], Any]
+
+@dataclass(frozen=True)
+class Call:
+    """A call of an overload with its arguments."""
+
+    op: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+    def __call__(self) -> Any:
+        """Make the call."""
+        return self.op(*self.args, **self.kwargs)
+
 
 _SIZES = {"tiny": 8, "small": 64, "large": 4096}
 
@@ -202,7 +214,7 @@ def _operands(n: int, dtype: torch.dtype, device: str, matrices: torch.dtype) ->
 def _bound(name: str, *args: Any, **kwargs: Any) -> Call:
     base, _, overload = name.partition(".")
     op = getattr(getattr(torch.ops.aten, base), overload or "default")
-    return lambda: op(*args, **kwargs)
+    return Call(op, args, kwargs)
 
 
 def _all(several: dict[str, tuple[Any, ...]]) -> dict[str, Call]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import statistics
 import sys
 import threading
 import time
@@ -227,8 +228,17 @@ def _explain(operators: dict[str, Operator]) -> None:
 
 
 def _speed() -> Speed:
-    """The ratios that `flagos tune` measured on this chip."""
-    return {"chip": tables.chip(), "ratios": tables.speed()}
+    """The medians of the ratios that `flagos tune` measured on this chip, of all classes of calls."""
+    ratios = {}
+    for name, speeds in tables.speed().items():
+        times = [one for known in speeds.values() for one in known["calls"].values()]
+        ratios[name] = {
+            "host": statistics.median(ours / native for ours, native in (t["host"] for t in times)),
+            "device": statistics.median(
+                ours / native for ours, native in (t["device"] for t in times)
+            ),
+        }
+    return {"chip": tables.chip(), "ratios": ratios}
 
 
 def _error() -> str | None:

@@ -44,7 +44,7 @@ class Operator:
     device_ns: int | None
     decided_by: str | None
     alternatives: list[Alternative]
-    ratios: dict[str, float]  # of FlagGems' time to the native one, by class of shapes
+    ratios: dict[str, float]  # of FlagGems' time to the native one, on the host and on the device
 
     @property
     def has_alternatives(self) -> bool:

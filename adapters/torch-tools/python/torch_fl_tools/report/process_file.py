@@ -69,7 +69,7 @@ class DeviceMemory(TypedDict):
 
 
 class Speed(TypedDict):
-    """The ratios that `flagos tune` measured on this chip."""
+    """The medians of the ratios that `flagos tune` measured on this chip, on the host and on the device."""
 
     chip: str
     ratios: dict[str, dict[str, float]]

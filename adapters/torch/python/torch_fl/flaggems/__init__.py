@@ -2,8 +2,8 @@
 
 Every overload of the installed FlagGems is an implementation: named by a route, or switched on here, it serves
 its operator. By default native kernels do. `FLAGOS_FLAGGEMS=auto` has those serve that were verified on this
-chip (`flagos verify`) and measured to be no slower than the native ones (`flagos tune`); `flagos explain` says
-why any other does not.
+chip (`flagos verify`), in the classes of calls in which they were measured to be faster than the native ones
+(`flagos tune`); `flagos explain` says why any other does not.
 FlagGems is imported when one of its kernels is first called.
 """
 

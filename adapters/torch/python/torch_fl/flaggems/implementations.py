@@ -200,9 +200,13 @@ def missing() -> str:
 
 
 def function(overload: str) -> Function:
-    """The kernel of a registered overload, to be verified: from now on it serves what nothing has verified."""
+    """The kernel of a registered overload, to be verified: from now on it serves what nothing has verified.
+
+    So it does what was not measured to be faster.
+    """
     found = _functions[overload]
     found.refuses = None
+    python_kernels.only_faster(f"aten::{overload}", f"{BACKEND}.{_registered[overload]}", None)
     return found
 
 
@@ -290,7 +294,9 @@ def register() -> None:
             backend=BACKEND,
             unavailable_reason=unusable,
             on_request=None if unusable else tables.not_by_default(overload),
-            only=[(_short(name), envelope.meaning(name)) for name in only] + _in_pack(overload),
+            only=[(_short(name), envelope.meaning(name)) for name in only]
+            + _in_pack(overload)
+            + _if_faster(overload),
             verdict=tables.description(overload),
         )
         _registered[overload] = name
@@ -302,6 +308,8 @@ def register() -> None:
             given = tuple(only) if by_shim else ()
             if by_shim and (rows := _rows(overload)) is not None:
                 python_kernels.pack(op, f"{BACKEND}.{name}", rows)
+            if by_shim and (classes := tables.faster_classes(overload)) is not None:
+                python_kernels.only_faster(op, f"{BACKEND}.{name}", classes)
             plan_listeners.registered(
                 plan_listeners.Implementation(
                     op, f"{BACKEND}.{name}", function, BACKEND, native=by_shim, only=given
@@ -371,6 +379,13 @@ def _in_pack(overload: str) -> list[tuple[str, str]]:
     return [
         ("packed", f"its signature is one of {calls} of the pack {pack.path} ({pack.digest[:12]})")
     ]
+
+
+def _if_faster(overload: str) -> list[tuple[str, str]]:
+    """The condition that `explain` shows if only calls that were measured to be faster are served."""
+    if not _takes_native_tensors() or (condition := tables.speed_condition(overload)) is None:
+        return []
+    return [("faster", condition)]
 
 
 def _short(condition: str) -> str:

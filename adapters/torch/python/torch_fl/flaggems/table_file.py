@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import re
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,8 +21,24 @@ _LARGEST = 64 << 20
 
 Ranges = dict[str, dict[str, str]]
 """For each argument, the verified ranges of its elements, rows and columns (`sizes.to_table`)."""
-Speed = dict[str, float]
-"""The time of FlagGems over that of the native kernel, by class of shapes."""
+
+
+class Times(TypedDict):
+    """Medians of one call in microseconds, on the host and on the device: FlagGems', and the native kernel's."""
+
+    host: list[float]
+    device: list[float]
+
+
+class ClassSpeed(TypedDict):
+    """The measured calls of one class (`python_kernels.call_class`)."""
+
+    number: str  # of the class, in hexadecimal digits
+    calls: dict[str, Times]
+
+
+Speed = dict[str, ClassSpeed]
+"""The measured classes of an overload's calls, by their words."""
 
 
 class Records(TypedDict):
@@ -131,11 +148,25 @@ def _wrong_with_verdict(entry: Mapping[str, Any]) -> str | None:
 
 def _wrong_with_speed(entry: Mapping[str, Any]) -> str | None:
     if not entry:
-        return "it has no ratios"
-    for shape, ratio in entry.items():
-        if type(ratio) not in (int, float) or not 0 < ratio < float("inf"):
-            return f"`{shape}` is {ratio!r}, and no positive number"
+        return "it has no classes of calls"
+    for words, one in entry.items():
+        if not isinstance(one, dict) or not isinstance(one.get("calls"), dict) or not one["calls"]:
+            return f"`{words}` is {str(one)[:80]}, and no class with measured `calls`"
+        if re.fullmatch("[0-9a-f]{1,16}", str(one.get("number"))) is None:
+            return f"`number` of `{words}` is {one.get('number')!r}, and no hexadecimal number"
+        for call, times in one["calls"].items():
+            if not isinstance(times, dict) or not all(
+                _are_times(times.get(kind)) for kind in ("host", "device")
+            ):
+                return f"`{call}` is {str(times)[:80]}, and no times on the host and on the device"
     return None
+
+
+def _are_times(value: Any) -> bool:
+    """Whether it is FlagGems' time and the native kernel's."""
+    if not isinstance(value, list) or len(value) != 2:
+        return False
+    return all(type(one) in (int, float) and 0 < one < float("inf") for one in value)
 
 
 def _are_strings(value: Any) -> bool:

@@ -28,6 +28,7 @@ from torch_fl.flaggems.table_file import (
     UNTESTED,
     Speed,
     Table,
+    Times,
     Verdict,
     partial,
     read,
@@ -42,8 +43,9 @@ SHIPPED = flaggems_versions.FOLDER
 _SAME_PROCESSOR = {"NVIDIA H100 80GB HBM3": "NVIDIA H200"}
 _MADE_BY = {"verdicts": "flagos verify", "speed": "flagos tune"}
 _UNKNOWN: Verdict = {"verdict": UNTESTED}
-# A kernel that is slower than the native one by less than this is no loss.
-AS_FAST = 1.05
+# What two measurements of the same differ by, as a ratio, and on the device also in microseconds.
+NO_SLOWER, NO_LATER = 1.02, 0.25
+FASTER = 0.97
 VERIFIED_FIRST = "another process verifies a call before it is served"
 _assumed: dict[str, Table] = {}
 
@@ -266,9 +268,48 @@ def verdicts() -> dict[str, Verdict]:
 
 
 def speed() -> dict[str, Speed]:
-    """For each overload: the time of FlagGems over that of the native kernel, by class of shapes."""
+    """For each overload the measured times of FlagGems and of the native kernel, by class of calls."""
     found: dict[str, Speed] = _table("speed").get("overloads", {})
     return found
+
+
+def is_faster(times: Times) -> bool:
+    """Whether FlagGems is no slower on the host and on the device, and faster on one of them."""
+    (host, native_host), (device, native_device) = times["host"], times["device"]
+    no_slower = host <= NO_SLOWER * native_host and (
+        device <= NO_SLOWER * native_device or device <= native_device + NO_LATER
+    )
+    return no_slower and min(host / native_host, device / native_device) <= FASTER
+
+
+def faster(speeds: Speed) -> list[str]:
+    """The classes of which every measured call is faster, in words."""
+    return [words for words, one in speeds.items() if all(map(is_faster, one["calls"].values()))]
+
+
+def faster_classes(overload: str) -> tuple[int, ...] | None:
+    """The numbers of the classes whose calls the policy has it serve; None where their speed is no matter.
+
+    A pack has the speeds of its own calls.
+    """
+    if policy() != "auto" or pack_in_use.in_use() is not None:
+        return None
+    speeds = speed().get(overload, {})
+    numbers = (int(speeds[words]["number"], 16) for words in faster(speeds))
+    return tuple(n - (1 << 64) if n >> 63 else n for n in numbers)  # as C++ takes them
+
+
+def speed_condition(overload: str) -> str | None:
+    """The condition of the policy on speed, in words; None where it has none."""
+    if faster_classes(overload) is None:
+        return None
+    speeds = speed().get(overload, {})
+    words = faster(speeds)
+    shown = "; ".join(words[:6]) + ("; ..." if len(words) > 6 else "")
+    return (
+        f"its class is one of the {len(words)} of {len(speeds)} in which it was measured to be faster ({shown}), and "
+        "its signature has come often enough to be replayed"
+    )
 
 
 def only(overload: str) -> frozenset[str]:
@@ -353,8 +394,6 @@ def not_by_default(overload: str) -> str | None:
     measured = speed().get(overload)
     if not measured:
         return f"its speed is not known on {where}: run `flagos tune`, or set {POLICY}=verified"
-    slow = {shape: ratio for shape, ratio in measured.items() if ratio > AS_FAST}
-    if slow:
-        shape, ratio = max(slow.items(), key=lambda item: item[1])
-        return f"measured slower than the native kernel on {where}: {ratio:.2f} times for {shape} shapes"
+    if not faster(measured):
+        return f"measured on {where} and faster than the native kernel in none of {len(measured)} classes of calls"
     return None

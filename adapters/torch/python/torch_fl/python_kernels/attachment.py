@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import torch
 
 from flagos import UnsupportedError, _core
-from torch_fl.calls import Kwargs
+from torch_fl.calls import Args, Kwargs
 from torch_fl.native import native
 
 # A kernel gets the dispatch keys of the tensors that it is called with: flagos' or the native device's.
@@ -103,11 +103,13 @@ def attach_kernel(
     recorded: bool = False,
     only: tuple[str, ...] = (),
     packed: Packed | None = None,
+    faster: tuple[int, ...] | None = None,
 ) -> None:
     """Have `kernel` serve `op` from the next call on, in place of what serves it now.
 
     `kernel(keys, *args, **kwargs)` gets tensors of the native device if `on_native`; then calls in `packed` are
-    replayed, others recorded if `recorded`, and those that break a condition of `only` run natively.
+    replayed, others recorded if `recorded`, and those that break a condition of `only` run natively. So do, unless
+    `faster` is None, calls of other classes than these, and those of signatures that are not replayed.
     """
     with _lock:
         if op not in _carried:
@@ -118,7 +120,7 @@ def attach_kernel(
         outside = packed is None or packed.outside
         try:
             torch.ops.flagos.attach_kernel(
-                op, number, backend, on_native, only, recorded, rows, outside
+                op, number, backend, on_native, only, recorded, rows, outside, faster
             )
         except BaseException:
             del _kernels[number]
@@ -269,9 +271,16 @@ class OnNativeTensors:
 
 
 def attach_native(
-    op: str, chosen: Implementation, recorded: bool, packed: Packed | None = None
+    op: str,
+    chosen: Implementation,
+    recorded: bool,
+    packed: Packed | None = None,
+    faster: tuple[int, ...] | None = None,
 ) -> None:
-    """Have `chosen` serve `op` with native tensors; calls in `packed` are replayed, others recorded if `recorded`."""
+    """Have `chosen` serve `op` with native tensors; calls in `packed` are replayed, others recorded if `recorded`.
+
+    With `faster`, the native kernel serves calls of other classes than these.
+    """
     from torch_fl.python_kernels import capture
 
     device_type = native().device_type
@@ -309,7 +318,32 @@ def attach_native(
         recorded=recorded,
         only=chosen.only,
         packed=packed,
+        faster=faster,
     )
+
+
+def call_class(op: str, args: Args, kwargs: Kwargs) -> tuple[int, str]:
+    """The class of a call by what its speed depends on, as a number and in words (`CallClasses` in C++).
+
+    The tensors need no memory. Raises TypeError for a call without an argument that has no default.
+    """
+    given: list[Any] = []
+    for place, argument in enumerate(require_operator(op)._schema.arguments):
+        if place < len(args):
+            given.append(args[place])
+        elif argument.name in kwargs:
+            given.append(kwargs[argument.name])
+        elif argument.has_default_value():
+            given.append(argument.default_value)
+        else:
+            raise TypeError(f"{op} takes `{argument.name}`, which the call does not give")
+        value = given[-1]
+        if isinstance(value, (torch.memory_format, torch.layout, torch.Generator)):
+            given[-1] = None  # of which classes know nothing
+        elif isinstance(value, (list, tuple)):  # torch infers no type of an empty list
+            given[-1] = [one for one in value if one is not None] or ()
+    number, words = torch.ops.flagos.call_class(op, given)
+    return number, words
 
 
 def _counting_writes() -> Any:

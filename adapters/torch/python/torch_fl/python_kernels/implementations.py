@@ -22,6 +22,7 @@ _implementations: dict[str, dict[str, Implementation]] = {}
 _attached: dict[str, _Attachment] = {}
 _never_recorded: set[str] = set()
 _packed: dict[tuple[str, str], Packed] = {}
+_faster: dict[tuple[str, str], tuple[int, ...]] = {}
 Observer = Callable[[str, Implementation | None], Implementation | None]
 _observer: Observer | None = None
 
@@ -78,6 +79,20 @@ def pack(op: str, impl_id: str, packed: Packed) -> None:
         _packed[op, impl_id] = packed
 
 
+def only_faster(op: str, impl_id: str, classes: Iterable[int] | None) -> None:
+    """Have a native implementation serve only calls of these classes (`call_class`); of all, where they are None.
+
+    Of these it serves the calls whose signature has come often, and is replayed. The native kernel serves all others,
+    which is no fallback.
+    """
+    with _lock:
+        before = _faster.pop((op, impl_id), None)
+        if classes is not None:
+            _faster[op, impl_id] = tuple(classes)
+        if before != _faster.get((op, impl_id)):
+            _attach_anew(op)
+
+
 def unregister(op: str, impl_id: str) -> None:
     """Forget an implementation and detach it."""
     with _lock:
@@ -122,7 +137,8 @@ def choose(op: str, impl_id: str | None) -> None:
 
 def _attach(op: str, impl_id: str, chosen: Implementation) -> None:
     if chosen.native:
-        attach_native(op, chosen, _is_recorded(op), _packed.get((op, impl_id)))
+        key = op, impl_id
+        attach_native(op, chosen, _is_recorded(op), _packed.get(key), _faster.get(key))
     else:
         attach(op, chosen)
     _attached[op] = _Attachment(impl_id, chosen)

@@ -24,7 +24,9 @@ class Recordings:
 
     replayed: signatures that are repeated. undecided: not recorded twice yet. refused: signatures
     that are not repeated, with `reasons`. replays: calls that were repeated. packed: signatures that are repeated
-    from a kernel pack, and packed_replays: calls that were, both counted among the others.
+    from a kernel pack, and packed_replays: calls that were, both counted among the others. Where only what was
+    measured to be faster serves (`FLAGOS_FLAGGEMS=auto`), slower and rare are the calls left to the native kernel:
+    for their class, and because their signature had not come often or is not replayed.
     """
 
     replayed: int
@@ -34,6 +36,8 @@ class Recordings:
     reasons: tuple[str, ...]
     packed: int = 0
     packed_replays: int = 0
+    slower: int = 0
+    rare: int = 0
 
 
 def statistics() -> dict[str, Recordings]:
@@ -42,7 +46,8 @@ def statistics() -> dict[str, Recordings]:
     for op in implementations.served_natively():
         replayed, undecided, refused, replays, reasons, *packed = torch.ops.flagos.recordings(op)
         explanations = tuple(sorted(set(reasons)))
-        found[op] = Recordings(replayed, undecided, refused, replays, explanations, *packed)
+        left = torch.ops.flagos.left_to_native(op)
+        found[op] = Recordings(replayed, undecided, refused, replays, explanations, *packed, *left)
     return found
 
 

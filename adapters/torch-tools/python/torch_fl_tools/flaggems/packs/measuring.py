@@ -1,13 +1,11 @@
 """The times of packed calls and of the native kernels, on the host and on the device, for `FLAGOS_FLAGGEMS=auto`.
 
-Both sides take turns. On the device: what passes between two events around calls in a row, queued behind a kernel that
-waits, so that the device never waits for the host. On the host: what queueing these calls takes.
+Both sides take turns.
 """
 
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,19 +13,16 @@ from typing import Any
 import torch
 
 from torch_fl import python_kernels
-from torch_fl.flaggems import implementations, pack_file
+from torch_fl.flaggems import implementations, pack_file, tables
 from torch_fl.native import native
 from torch_fl.python_kernels import attachment
+from torch_fl_tools.flaggems import timing
 from torch_fl_tools.flaggems.packs.making import Made
 from torch_fl_tools.flaggems.recorded.inputs import Inputs
 from torch_fl_tools.flaggems.recorded.zones import Zones
 from torch_fl_tools.records.facts import Call
 
 _ROUNDS = 5
-_CALLS = 10
-_AHEAD = 4_000_000  # cycles that the device waits, about 2 ms: longer than queueing the calls
-_NO_SLOWER = 1.02  # what two measurements of the same differ by
-_FASTER = 0.97
 
 
 @dataclass(frozen=True)
@@ -42,8 +37,12 @@ class Times:
     @property
     def faster(self) -> bool:
         """No slower on the device and on the host, and faster on one of them."""
-        ratios = (self.device / self.native_device, self.host / self.native_host)
-        return max(ratios) <= _NO_SLOWER and min(ratios) <= _FASTER
+        return tables.is_faster(
+            {
+                "host": [self.host, self.native_host],
+                "device": [self.device, self.native_device],
+            }
+        )
 
 
 Measured = dict[str, dict[tuple[int, ...], Times]]
@@ -90,7 +89,7 @@ def _times(call: Call, rows: tuple[int, int, int]) -> Times:
                 try:
                     for _ in range(2):
                         run()
-                    spent = _once(run)
+                    spent = timing.once(run)
                 finally:
                     if packed:
                         attachment.detach(call.op)
@@ -111,21 +110,6 @@ def _attach(op: str, rows: tuple[int, int, int]) -> None:
 
     packed = python_kernels.Packed(rows, outside=True)
     attachment.attach_kernel(op, kernel, implementations.BACKEND, on_native=True, packed=packed)
-
-
-def _once(run: Callable[[], None]) -> tuple[float, float]:
-    """The microseconds of a call on the device and on the host."""
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    torch.cuda.synchronize()
-    torch.cuda._sleep(_AHEAD)
-    begin.record()
-    began = time.perf_counter()
-    for _ in range(_CALLS):
-        run()
-    host = time.perf_counter() - began
-    end.record()
-    torch.cuda.synchronize()
-    return 1e3 * begin.elapsed_time(end) / _CALLS, 1e6 * host / _CALLS
 
 
 def with_times(contents: pack_file.Contents, measured: Measured) -> pack_file.Contents:

@@ -172,7 +172,10 @@ def _parser() -> argparse.ArgumentParser:
         "--seconds", type=not_negative, default=float("inf"), help="stop after this time"
     )
     parser.add_argument(
-        "--each", type=not_negative, default=run.EACH, help="seconds for one overload"
+        "--each",
+        type=not_negative,
+        default=run.EACH,
+        help="seconds for one overload; of `--seconds` that are left, those that were cut get four times as many",
     )
     parser.add_argument(
         "--configs",

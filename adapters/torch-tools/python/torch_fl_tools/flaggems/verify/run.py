@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 import traceback
@@ -29,6 +30,7 @@ _CASE_SECONDS = 120.0  # limit of one run of a case, with compilation and tuning
 _ALONE_SECONDS = 300.0  # the same limit without other tasks
 _LOSSES = 8  # processes that the cases of one overload may lose before it is given up
 _KEEP_EVERY = 5.0  # seconds between writing the table
+_LONGER = 4  # times as long as before has an overload that was cut, once all were reached
 EACH = 90.0
 CONFIGS = 1
 
@@ -51,7 +53,8 @@ def verify(
 ) -> Verdicts:
     """The verdict of every overload whose name matches. Forks, so no device may be in use yet.
 
-    `seconds` limit the whole run, `each` one overload. `known` are verdicts that are taken as they are, except for
+    `seconds` limit the whole run, `each` one overload; while `seconds` are left after all were reached, those that were
+    cut run again for longer. `known` are verdicts that are taken as they are, except for
     those that lacked time. `on_progress` gets the verdicts so far every few seconds. An interrupt
     (KeyboardInterrupt), or `stop()` once it is true, ends it early. Kernels are tuned among `configs` of their
     configurations. Raises RuntimeError when a device is in use, or FlagGems cannot be used.
@@ -75,6 +78,9 @@ def verify(
         where = _places(todo, verdicts, jobs, until, stop)
         run = _Run(verdicts, where, progress, on_progress)
         run.all(jobs, samples, each, configs, until, stop)
+        while math.isfinite(until) and each < until - time.monotonic() and run.cut_again():
+            each *= _LONGER
+            run.all(jobs, samples, each, configs, until, stop)
     except KeyboardInterrupt:
         print("interrupted: what was not reached is UNTESTED", file=sys.stderr)
     return dict(sorted(verdicts.items()))
@@ -158,11 +164,19 @@ class _Run:
                         self._count(one)
                     self._keep()
 
+    def cut_again(self) -> bool:
+        """Put the overloads that lacked time back into the line. Whether there are any."""
+        self._todo = [name for name in self._where if is_cut(self._verdicts[name])]
+        self._total += len(self._todo)
+        return bool(self._todo)
+
     def _take(self, one: TaskOutcome, by_itself: bool) -> None:
         """Note the verdict of a task that ended."""
         if by_itself and one.over:
             return  # it is late without other tasks too
         found = verdict(one, by_itself)
+        if found.get("first") == NO_TIME and self._verdicts[one.name].get("first") != NO_TIME:
+            return  # what it had found in less time stands
         # A loss of the device counts whatever became of the process afterwards.
         failed = any(not loss.native for loss in self._losses[one.name])
         if found["verdict"] != UNTESTED or not failed:
