@@ -32,6 +32,9 @@ DEFAULTS: dict[str, Any] = {
         )
     ),
     "device": "flagos",
+    "cuda_graph_config": SimpleNamespace(
+        decode=SimpleNamespace(backend="full"), prefill=SimpleNamespace(backend="disabled")
+    ),
     "model_path": "dummy",
     "load_format": "auto",
     "lora_backend": "csgmv",

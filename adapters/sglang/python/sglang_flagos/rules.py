@@ -19,6 +19,7 @@ REFUSALS = Refusals()
 collected = REFUSALS.collected
 
 _LEAVE = "leave it out"
+FULL, DISABLED = "full", "disabled"  # SGLang's names of ways to capture graphs
 # Options that are on where they are not false, with the reason why flagos has none of it.
 SWITCHES = {
     "enable_hierarchical_cache": "its copies between device and host are kernels of sgl_kernel",
@@ -50,7 +51,7 @@ SWITCHES = {
     "enable_pdmux": "it divides CUDA's multiprocessors",
     "enable_multi_layer_eagle": "it is speculation, whose kernels are Triton's and sgl_kernel's",
     "enable_mis": "its masks are FlashInfer's",
-    "enable_profile_cuda_graph": "no graphs are captured here",
+    "enable_profile_cuda_graph": "it records the memory of torch.cuda",
     "enable_layerwise_nvtx_marker": "NVTX is CUDA's",
     "enable_waterfill": "it has not been tried on flagos",
     "enable_elastic_expert_backup": "it has not been tried on flagos",
@@ -63,7 +64,7 @@ SWITCHES = {
     "torchao_config": "torchao's kernels have not been tried on flagos",
     "kt_weight_path": "KTransformers' experts are the CPU's",
     "elastic_ep_backend": "it has not been tried on flagos",
-    "debug_cuda_graph": "no graphs are captured here",
+    "debug_cuda_graph": "it breaks graphs on CUDA's own streams",
     "lora_use_virtual_experts": "adapters of experts have kernels of Triton",
 }
 # Option → the values that flagos serves beside SGLang's default, the reason, and what to write.
@@ -126,6 +127,10 @@ def prepare(args: Any) -> None:
     args.device = "flagos"
     if args.lora_backend == "csgmv" and triton_missing() is not None:  # SGLang's default, of Triton
         args.lora_backend = "torch_native"
+    graphs = args.cuda_graph_config
+    if graphs.decode.backend != DISABLED and _config(args) and _has_experts(_config(args)):
+        logger.info("SGLang on flagos decodes models with experts without graphs")
+        graphs.decode.backend = DISABLED
     args.disable_custom_all_reduce = True
     args.sampling_backend = "pytorch"
 
@@ -250,18 +255,34 @@ def _loading(args: Any) -> Iterator[Problem]:
 
 
 def _graphs(args: Any) -> Iterator[Problem]:
-    asked = [
-        name
-        for name in ("cuda_graph_backend_decode", "cuda_graph_backend_prefill")
-        if getattr(args, name) not in (None, "disabled")
-    ]
-    for name in asked:
+    asked = args.cuda_graph_config
+    if device_type() != "cuda":
+        # What was not asked for is left out: the platform captures nothing.
+        for name in ("cuda_graph_backend_decode", "cuda_graph_backend_prefill"):
+            if getattr(args, name) not in (None, DISABLED):
+                yield Problem(
+                    f"{_flag(name)} {getattr(args, name)}",
+                    f"vendor {_core.vendor()} captures no graphs",
+                    "write disabled",
+                )
+        return
+    if asked.decode.backend not in (FULL, DISABLED):
         yield Problem(
-            f"{_flag(name)} {getattr(args, name)}",
-            f"vendor {_core.vendor()} captures no graphs"
-            if device_type() != "cuda"
-            else "graphs have not been tried on flagos",
+            f"--cuda-graph-backend-decode {asked.decode.backend}",
+            "decoding on flagos is captured whole",
+            "write full or disabled",
+        )
+    if asked.prefill.backend != DISABLED:
+        yield Problem(
+            f"--cuda-graph-backend-prefill {asked.prefill.backend}",
+            "graphs of prompts have not been tried on flagos",
             "write disabled",
+        )
+    if args.enable_memory_saver and asked.decode.backend != DISABLED:
+        yield Problem(
+            "--enable-memory-saver",
+            "graphs keep the addresses of memory that it gives away",
+            "write --cuda-graph-backend-decode disabled, too",
         )
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from flagos_serving import torch_view
+from flagos_serving.declaration import capability, device_type
 from sglang_flagos import releases
 from sglang_flagos.engine import SGLANG
 
@@ -84,3 +85,18 @@ def install() -> None:
     """Gives the modules of this release the view with flagos as CUDA. Imports them."""
     for name in releases.installed().views:
         torch_view.install(SGLANG, import_module(f"sglang.srt.{name}"), view())
+    if device_type() == "cuda":
+        for name in releases.installed().as_cuda:
+            _take_for_cuda(import_module(name))
+
+
+def _take_for_cuda(module: ModuleType) -> None:
+    """Raises RuntimeError if the module does not ask whether CUDA is there."""
+    if not hasattr(module, "_is_cuda"):
+        raise RuntimeError(
+            f"{module.__name__} has no `_is_cuda`: this release of SGLang is not the one that "
+            f"{SGLANG.distribution} knows"
+        )
+    vars(module)["_is_cuda"] = True
+    if module.__name__.endswith("extend_attention"):  # it asks for this only where CUDA is there
+        vars(module)["CUDA_CAPABILITY"] = capability()
