@@ -70,6 +70,11 @@ SWITCHES = {
 # Option → the values that flagos serves beside SGLang's default, the reason, and what to write.
 VALUES: dict[str, tuple[tuple[Any, ...], str, str]] = {
     "sampling_backend": ((None, "pytorch"), "its kernels are for CUDA", "write pytorch"),
+    "grammar_backend": (
+        (None, "xgrammar", "llguidance", "none"),
+        "it has not been tried on flagos",
+        "write xgrammar or llguidance",
+    ),
     "moe_runner_backend": (
         ("auto",),
         "on flagos experts are the operator sglang::fused_experts, and the plan chooses its kernel",
