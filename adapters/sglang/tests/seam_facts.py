@@ -65,7 +65,7 @@ def view_facts(root: Path) -> list[str]:
     return [
         f"sglang.srt.{name} has no `import torch`"
         for release in releases.RELEASES
-        for name in release.views
+        for name in (*release.views, *release.views_with_devices)
         if "\nimport torch\n" not in "\n" + _file(root, f"sglang.srt.{name}").read_text()
     ] + [
         f"{name} keeps no is_cuda()"

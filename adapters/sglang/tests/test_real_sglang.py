@@ -392,6 +392,7 @@ def test_the_check(sglang_path: str, models: Path) -> None:
     status, found = check("--model-path", str(models / "dense"))
     assert (status, found["problems"]) == (0, [])
     assert found["serves"]["attention"] == "sglang::paged_attention -> reference.paged_attention"
+    assert found["serves"]["graphs"] == "none"
     status, found = check(
         "--model-path", str(models / "dense"), "--enable-dp-attention", "--lora-backend", "triton"
     )

@@ -87,6 +87,9 @@ load_plugins()
 from sglang.srt.managers import scheduler
 assert scheduler.torch.cuda.is_available() and scheduler.torch.cuda.Stream is torch.flagos.Stream
 assert common.get_device_count() == torch.flagos.device_count() == 2
+from sglang.srt.lora.backend import chunked_backend
+assert chunked_backend.buffer().device == torch.device("flagos", 0)
+assert chunked_backend.torch.device("cpu") == torch.device("cpu")
 """
     run_python(script)
 
