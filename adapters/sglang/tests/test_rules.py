@@ -29,6 +29,7 @@ DEFAULTS: dict[str, Any] = {
             "cuda_graph_backend_prefill",
             "enable_memory_saver",
             "disable_hybrid_swa_memory",
+            "chunked_prefill_size",
         )
     ),
     "device": "flagos",
@@ -123,7 +124,8 @@ def test_graphs_on_cuda(monkeypatch: pytest.MonkeyPatch, given: Any, words: str 
 
 def test_models_with_experts_decode_without_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
     text = SimpleNamespace(num_experts=8, routed_scaling_factor=1.0)
-    monkeypatch.setattr(rules, "_config", lambda args: SimpleNamespace(hf_text_config=text))
+    model = SimpleNamespace(hf_text_config=text, hf_config=SimpleNamespace(architectures=["M"]))
+    monkeypatch.setattr(rules, "_config", lambda args: model)
     monkeypatch.setattr(rules, "problems", lambda args: iter(()))
     given = captured("full")
     rules.prepare(given)
@@ -150,6 +152,11 @@ MODELS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
         {"experts": 8},
         {"quantization": "fp8"},
         "--quantization fp8: flagos has kernels of experts without quantization alone",
+    ),
+    "an encoder in parts": (
+        {"name": "BertForSequenceClassification"},
+        {"chunked_prefill_size": 64},
+        "--chunked-prefill-size 64: every token of this model sees every other",
     ),
     "adapters of experts": ({"experts": 8}, {"enable_lora": True}, "--enable-lora: SGLang's"),
 }

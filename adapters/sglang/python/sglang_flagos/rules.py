@@ -117,6 +117,14 @@ VALUES: dict[str, tuple[tuple[Any, ...], str, str]] = {
 _LOADED = ("bitsandbytes", "gguf", "remote_instance", "sharded_state", "layered")
 # Models that multiply by the factor of their experts themselves where `is_cuda()` is false.
 _OWN_FACTOR = ("Glm4MoeForCausalLM",)
+# Encoders: every token sees every other, so that prompts are neither cut into parts nor continued from a cache.
+_ENCODERS = (
+    "BertModel",
+    "BertForSequenceClassification",
+    "Contriever",
+    "XLMRobertaModel",
+    "XLMRobertaForSequenceClassification",
+)
 # With gates of experts that `sglang::fused_experts` does not know.
 _OTHER_GATES = ("GptOssForCausalLM",)
 
@@ -136,6 +144,8 @@ def prepare(args: Any) -> None:
     if graphs.decode.backend != DISABLED and _config(args) and _has_experts(_config(args)):
         logger.info("SGLang on flagos decodes models with experts without graphs")
         graphs.decode.backend = DISABLED
+    if _config(args) and set(_config(args).hf_config.architectures or ()) & {*_ENCODERS}:
+        args.chunked_prefill_size, args.disable_radix_cache = -1, True
     args.disable_custom_all_reduce = True
     args.sampling_backend = "pytorch"
 
@@ -322,6 +332,18 @@ def _model(args: Any) -> Iterator[Problem]:
         yield Problem("model", f"{names} has {why}", "take another model")
 
 
+def _encoder(args: Any) -> Iterator[Problem]:
+    model = _config(args)
+    if model is None or not set(model.hf_config.architectures or ()) & {*_ENCODERS}:
+        return
+    if args.chunked_prefill_size not in (None, -1):
+        yield Problem(
+            f"--chunked-prefill-size {args.chunked_prefill_size}",
+            "every token of this model sees every other, and a prompt in parts would end the scheduler",
+            "write -1",
+        )
+
+
 def _factor(model: Any) -> float:
     found = getattr(model.hf_text_config, "routed_scaling_factor", None)
     return 1.0 if found is None else float(found)
@@ -370,6 +392,7 @@ RULES: tuple[Callable[[Any], Iterator[Problem]], ...] = (
     _loading,
     _graphs,
     _model,
+    _encoder,
     _memory,
     _variables,
 )

@@ -94,6 +94,7 @@ def cross() -> Any:
         initializer_range=0.15,
         num_labels=1,
     )
+    config.position_embedding_type = "absolute"  # which SGLang reads, and models have
     return BertForSequenceClassification(config).float().eval()
 
 
@@ -101,7 +102,7 @@ def scored_pairs(model: Any) -> list[float]:
     """The score of each pair by transformers."""
     found = []
     for pair in pairs():
-        given = tiny.tokenizer()(*pair, return_tensors="pt")
+        given = tiny.tokenizer()(*pair, return_tensors="pt", return_token_type_ids=True)
         with torch.no_grad():
             found.append(float(model(**given).logits[0, 0]))
     return found

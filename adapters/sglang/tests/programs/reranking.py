@@ -9,7 +9,12 @@ import more
 import serving
 
 if __name__ == "__main__":
-    given = {"is_embedding": True, "chunked_prefill_size": -1, **json.loads(sys.argv[2])}
+    given = {
+        "is_embedding": True,
+        "chunked_prefill_size": None,
+        "mem_fraction_static": 0.5,  # which SGLang derives from the parts of prompts
+        **json.loads(sys.argv[2]),
+    }
     made = serving.engine(sys.argv[1], **given)
     found = made.rerank(more.pairs())
     serving.report(made, scores=[one["embedding"] for one in found])
