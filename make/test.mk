@@ -58,7 +58,7 @@ test-distributed: ## the backend of torch.distributed, with ranks as processes
 test-te: ## the TransformerEngine adapter
 test-lightx2v: ## the LightX2V adapter
 test-vllm-seam: ## the vLLM adapter over a double of vLLM's plugin seam
-test-sglang-seam: ## the SGLang adapter over a double of SGLang's platform seam
+test-sglang-seam: ## the SGLang adapter over a double of SGLang's platform seam, and what adapters of engines share
 test-trainers-seam: ## the adapter of trainers over doubles of their choice of a device, and its operators
 test-models: ## whole models, a part of test-whole and test-whole-slow
 test-whole: ## tests/: whole models, launches, the fuzzer, the conformance harness, the layout
@@ -69,7 +69,7 @@ test-distributed: FOLDER := $(DISTRIBUTED)
 test-te: FOLDER := adapters/te/tests $(TWO)
 test-lightx2v: FOLDER := adapters/lightx2v/tests tests/examples/test_lightx2v.py $(TWO)
 test-vllm-seam: FOLDER := adapters/vllm/tests $(TWO) $(addprefix --ignore=,$(FLAGGEMS_TESTS))
-test-sglang-seam: FOLDER := adapters/sglang/tests -n 2 $(addprefix --ignore=,$(FLAGGEMS_TESTS))
+test-sglang-seam: FOLDER := adapters/sglang/tests adapters/serving/tests -n 2 $(addprefix --ignore=,$(FLAGGEMS_TESTS))
 test-trainers-seam: FOLDER := adapters/trainers/tests $(TWO)
 test-models: FOLDER := tests/models $(TWO)
 test-whole test-whole-slow: FOLDER := tests $(TWO) --ignore=tests/site
@@ -116,7 +116,7 @@ test-vllm: setup-dev $(STAMPS)/vllm ## vLLM itself with tiny models on the host 
 .PHONY: test-sglang
 test-sglang: export SGLANG_PATH := $(SGLANG)
 test-sglang: setup-dev $(STAMPS)/sglang ## SGLang itself with tiny models on the host vendor, beside transformers on the CPU
-	$(pytest) adapters/sglang/tests -m "sglang or slow" $(ARGS)
+	$(pytest) adapters/sglang/tests adapters/serving/tests -m "sglang or slow" $(ARGS)
 
 .PHONY: vllm-diff vllm-facts
 vllm-diff: setup-dev ## what a release of vLLM changes of the adapter's seam: make vllm-diff RELEASE=0.33.0

@@ -25,6 +25,10 @@ PROGRAMS = Path(__file__).parent / "programs"
 TINY = ROOT / "adapters/vllm/tests/programs"  # the tiny models are the same
 SEAM = Path(__file__).parent / "seam"
 
+# The modules of `sglang.srt.models` that the programs serve. SGLang imports all of them in two processes, which takes
+# longer than most tests; the test of the server has it so.
+MODELS = {"bert", "gemma2", "glm4_moe", "llama", "qwen3", "qwen3_moe"}
+
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 Report = Callable[..., dict[str, Any]]
 
@@ -89,8 +93,12 @@ def expected(models: Path) -> dict[str, Any]:
 def report(sglang_path: str) -> Report:
     """Runs one of the programs with SGLang, and returns what it reports."""
 
+    modules = {path.stem for path in (Path(sglang_path) / "sglang/srt/models").glob("*.py")}
+    others = ",".join(sorted(modules - MODELS - {"__init__", "registry", "utils"}))
+
     def run(program: str, *arguments: Any, **variables: str) -> dict[str, Any]:
-        environ = environment(sglang_path, str(PROGRAMS), str(TINY), str(ROOT), **variables)
+        given = {"SGLANG_DISABLED_MODEL_ARCHS": others, **variables}
+        environ = environment(sglang_path, str(PROGRAMS), str(TINY), str(ROOT), **given)
         found = processes.reported(PROGRAMS / program, arguments, environ, timeout=900)
         assert found.get("fallbacks", {}) == {}
         return found

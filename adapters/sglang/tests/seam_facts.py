@@ -61,12 +61,17 @@ def order_facts(root: Path) -> list[str]:
 
 
 def view_facts(root: Path) -> list[str]:
-    """Modules that get a view of torch import it by this name."""
+    """Modules that get a view of torch import it by this name, and those that take flagos for CUDA ask for that."""
     return [
         f"sglang.srt.{name} has no `import torch`"
         for release in releases.RELEASES
-        for name in release.views
+        for name in (*release.views, *release.views_with_devices)
         if "\nimport torch\n" not in "\n" + _file(root, f"sglang.srt.{name}").read_text()
+    ] + [
+        f"{name} keeps no is_cuda()"
+        for release in releases.RELEASES
+        for name in release.as_cuda
+        if "\n_is_cuda = is_cuda()\n" not in _file(root, name).read_text()
     ]
 
 

@@ -30,6 +30,7 @@ EVERY_STEP = {
     "sglang::rms_norm",
     "sglang::fused_add_rms_norm",
     "sglang::rotary_embedding",
+    "sglang::store_kv_cache",
 }
 STRICT = {"FLAGOS_STRICT": "1"}
 
@@ -52,6 +53,8 @@ def test_what_a_request_may_ask_for(report: Report, models: Path, expected: dict
     model = more.tiny.dense()
     late, early = (more.penalized(model, prompts[2], 40, penalties, one) for one in (True, False))
     assert found["penalized"] == [late, dense[1]] and late != early
+    for one, two in zip(found["scored"], expected["labels"], strict=True):
+        assert one == pytest.approx(two, abs=1e-4)
     first = dense[1]
     assert found["biased"] == [7] * 40
     assert found["stopped"] == first[: first.index(first[5]) + 1]
@@ -69,6 +72,7 @@ def test_what_a_request_may_ask_for(report: Report, models: Path, expected: dict
     ]
     assert streamed[2] == dense[2][: len(streamed[2])]  # which was aborted
     assert found["calls"].keys() == EVERY_STEP | {
+        "sglang::qk_norm",
         "sglang::silu_and_mul",
         "sglang::apply_token_bitmask",
     }
@@ -133,6 +137,28 @@ def test_embeddings(report: Report, models: Path, expected: dict[str, Any]) -> N
         assert one == pytest.approx(two, abs=1e-5)
 
 
+def test_reranking(report: Report, models: Path, expected: dict[str, Any]) -> None:
+    found = report("reranking.py", models / "cross", {}, **STRICT)
+    scores = [one if isinstance(one, float) else one[0] for one in found["scores"]]
+    assert scores == pytest.approx(expected["pairs"], abs=1e-4)
+
+
+@pytest.mark.parametrize("backend", ["llguidance"])
+def test_other_grammars(
+    report: Report, models: Path, expected: dict[str, Any], backend: str
+) -> None:
+    options = {
+        "grammar_backend": backend,
+        "constrained_json_disable_any_whitespace": True,
+        "json_model_override_args": '{"eos_token_id": 511}',
+    }
+    found = report("grammars.py", models / "dense", options, **STRICT)
+    made = json.loads(found["json"])
+    assert made.keys() == {"name", "age"} and made["age"] in (1, 20, 300)
+    assert re.fullmatch("(ab|cd){2}[0-9]{3}", found["regex"])
+    assert found["beside"] == expected["dense"][3] and found["after"] == expected["dense"]
+
+
 @pytest.mark.parametrize(
     "options",
     [
@@ -176,6 +202,18 @@ def test_delayed_streams(report: Report, models: Path, expected: dict[str, Any])
     variables = {"FLAGOS_HOST_DELAY_US": "300", "FLAGOS_HOST_SEED": "5"}
     found = report("greedy.py", models / "dense", {}, **variables)
     assert found["tokens"] == expected["dense"] and found["many"] == expected["dense"] * 5
+
+
+def test_kernels_of_triton(report: Report, models: Path, expected: dict[str, Any]) -> None:
+    """Interpreted: attention, cache, norms, rotations, activations, and the preparation of batches by SGLang's own."""
+    variables = {"TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": "", **STRICT}
+    found = report("interpreted.py", models / "dense", **variables)
+    assert found["tokens"] == [tokens[:4] for tokens in expected["dense"][1:4]]
+    attention = {"sglang::decode_attention", "sglang::extend_attention"}
+    assert found["calls"].keys() == (EVERY_STEP - {"sglang::paged_attention"}) | attention | {
+        "sglang::qk_norm",
+        "sglang::silu_and_mul",
+    }
 
 
 def test_where_torch_has_cuda_no_module_takes_it(report: Report) -> None:
@@ -354,6 +392,7 @@ def test_the_check(sglang_path: str, models: Path) -> None:
     status, found = check("--model-path", str(models / "dense"))
     assert (status, found["problems"]) == (0, [])
     assert found["serves"]["attention"] == "sglang::paged_attention -> reference.paged_attention"
+    assert found["serves"]["graphs"] == "none"
     status, found = check(
         "--model-path", str(models / "dense"), "--enable-dp-attention", "--lora-backend", "triton"
     )

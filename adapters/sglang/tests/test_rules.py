@@ -29,9 +29,13 @@ DEFAULTS: dict[str, Any] = {
             "cuda_graph_backend_prefill",
             "enable_memory_saver",
             "disable_hybrid_swa_memory",
+            "chunked_prefill_size",
         )
     ),
     "device": "flagos",
+    "cuda_graph_config": SimpleNamespace(
+        decode=SimpleNamespace(backend="full"), prefill=SimpleNamespace(backend="disabled")
+    ),
     "model_path": "dummy",
     "load_format": "auto",
     "lora_backend": "csgmv",
@@ -66,6 +70,7 @@ OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
     "machines": ({"nnodes": 2}, "--nnodes 2: "),
     "attention": ({"decode_attention_backend": "fa3"}, "--decode-attention-backend fa3: on flagos"),
     "sampling": ({"sampling_backend": "flashinfer"}, "--sampling-backend flashinfer: its kernels"),
+    "grammars": ({"grammar_backend": "outlines"}, "--grammar-backend outlines: it has not been"),
     "cache": ({"kv_cache_dtype": "fp4_e2m1"}, "--kv-cache-dtype fp4_e2m1: flagos has no kernels"),
     "adapters": ({"lora_backend": "triton"}, "--lora-backend triton: its kernels are Triton's: "),
     "speculation": ({"speculative_algorithm": "EAGLE3"}, "--speculative-algorithm EAGLE3: its ke"),
@@ -92,6 +97,41 @@ def test_an_option_is_refused_by_name(given: dict[str, Any], words: str) -> None
         rules.prepare(args(**given))
 
 
+def captured(decode: str, prefill: str = "disabled", **given: Any) -> Any:
+    phases = {"decode": decode, "prefill": prefill}
+    made = {name: SimpleNamespace(backend=backend) for name, backend in phases.items()}
+    return args(cuda_graph_config=SimpleNamespace(**made), **given)
+
+
+GRAPHS: dict[str, tuple[Any, str | None]] = {
+    "of decoding": (captured("full"), None),
+    "none": (captured("disabled", enable_memory_saver=True), None),
+    "in parts": (captured("breakable"), "--cuda-graph-backend-decode breakable: decoding on"),
+    "of prompts": (captured("full", "breakable"), "--cuda-graph-backend-prefill breakable: graphs"),
+    "of memory that goes": (
+        captured("full", enable_memory_saver=True),
+        "--enable-memory-saver: graphs keep the addresses",
+    ),
+}
+
+
+@pytest.mark.parametrize(("given", "words"), [*GRAPHS.values()], ids=GRAPHS)
+def test_graphs_on_cuda(monkeypatch: pytest.MonkeyPatch, given: Any, words: str | None) -> None:
+    monkeypatch.setattr(rules, "device_type", lambda: "cuda")
+    found = [str(problem) for problem in rules.problems(given)]
+    assert len(found) == (words is not None) and all(one.startswith(words or "") for one in found)
+
+
+def test_models_with_experts_decode_without_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = SimpleNamespace(num_experts=8, routed_scaling_factor=1.0)
+    model = SimpleNamespace(hf_text_config=text, hf_config=SimpleNamespace(architectures=["M"]))
+    monkeypatch.setattr(rules, "_config", lambda args: model)
+    monkeypatch.setattr(rules, "problems", lambda args: iter(()))
+    given = captured("full")
+    rules.prepare(given)
+    assert given.cuda_graph_config.decode.backend == "disabled"
+
+
 def test_the_fence_cannot_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SGLANG_ENABLE_WAR_BARRIER", "false")
     (found,) = rules.problems(args())
@@ -112,6 +152,11 @@ MODELS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
         {"experts": 8},
         {"quantization": "fp8"},
         "--quantization fp8: flagos has kernels of experts without quantization alone",
+    ),
+    "an encoder in parts": (
+        {"name": "BertForSequenceClassification"},
+        {"chunked_prefill_size": 64},
+        "--chunked-prefill-size 64: every token of this model sees every other",
     ),
     "adapters of experts": ({"experts": 8}, {"enable_lora": True}, "--enable-lora: SGLang's"),
 }

@@ -87,8 +87,31 @@ load_plugins()
 from sglang.srt.managers import scheduler
 assert scheduler.torch.cuda.is_available() and scheduler.torch.cuda.Stream is torch.flagos.Stream
 assert common.get_device_count() == torch.flagos.device_count() == 2
+from sglang.srt.lora.backend import chunked_backend
+assert chunked_backend.buffer().device == torch.device("flagos", 0)
+assert chunked_backend.torch.device("cpu") == torch.device("cpu")
 """
     run_python(script)
+
+
+def test_modules_of_flagos_on_cuda_take_it_for_cuda(run_python: Run) -> None:
+    script = """
+import sglang.srt.utils.common
+import sglang_flagos.view as view
+view.device_type, view.capability = (lambda: "cuda"), (lambda: (9, 0))
+view.install()
+from sglang.kernels.ops.attention import extend_attention
+from sglang.srt.managers import overlap_utils
+assert extend_attention._is_cuda and extend_attention.CUDA_CAPABILITY == (9, 0)
+assert overlap_utils._is_cuda and not hasattr(overlap_utils, "CUDA_CAPABILITY")
+del overlap_utils._is_cuda
+try:
+    view.install()
+except RuntimeError as error:
+    print(error)
+"""
+    run = run_python(script)
+    assert "sglang.srt.managers.overlap_utils has no `_is_cuda`" in run.stdout
 
 
 def test_operators_of_sglang_are_for_the_device(run_python: Run) -> None:
@@ -127,6 +150,14 @@ from sglang.kernels.ops.activation.softcap import softcap_inplace_logits
 logits = torch.tensor([[1.0, -40.0]], device="flagos")
 assert softcap_inplace_logits(logits, 20.0) is logits
 torch.testing.assert_close(logits.cpu(), 20 * torch.tanh(torch.tensor([[0.05, -2.0]])))
+assert common.get_device_core_count() == torch.flagos.get_device_properties(0).multi_processor_count
+from sglang.srt.mem_cache.memory_pool import _set_kv_buffer_impl
+cache = torch.zeros(2, 4, 1, 2, device="flagos")
+new = torch.ones(2, 1, 2, device="flagos")
+_set_kv_buffer_impl(new, 2 * new, *cache, torch.tensor([3, 1], device="flagos"), 2, torch.float32, torch.flagos, 4)
+assert cache[..., 0, 0].tolist() == [[0, 1, 0, 1], [0, 2, 0, 2]]
+from sglang.srt.managers import overlap_utils
+assert overlap_utils._is_cuda is False
 from sglang.srt.mem_cache.allocation import get_last_loc
 rows = torch.arange(12, device="flagos").view(3, 4)
 two, lengths = torch.tensor([[2, 0], [3, 0]], device="flagos")

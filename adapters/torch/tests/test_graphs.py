@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
+from importlib import import_module
+
 import pytest
 import torch
 
@@ -13,7 +16,7 @@ import flagos
     "use",
     [
         torch.flagos.Graph,
-        lambda: torch.flagos.graph(None),
+        lambda: torch.flagos.graph(cuda_graph=None),
         torch.flagos.graph_pool_handle,
         lambda: torch.flagos.make_graphed_callables(abs, ()),
     ],
@@ -26,3 +29,9 @@ def test_capture_is_refused_with_what_is_missing(use):
 
 def test_nothing_is_being_captured():
     assert torch.flagos.is_current_stream_capturing() is False
+
+
+@pytest.mark.parametrize("module", ["torch_fl.cuda.graphs", "torch_fl.flagos._core_graphs"])
+def test_the_arguments_of_a_capture_are_those_of_torch(module):
+    theirs = [*inspect.signature(torch.cuda.graph).parameters][:4]
+    assert [*inspect.signature(import_module(module).graph).parameters] == theirs

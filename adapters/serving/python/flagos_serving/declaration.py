@@ -99,13 +99,18 @@ class Framework:
 
     def function(self, module: str, name: str) -> Implementation:
         """A function of the engine, imported at its first call."""
+        return deferred(f"{self.module}.{module}", name)
 
-        @cache
-        def found() -> Implementation:
-            function: Implementation = getattr(import_module(f"{self.module}.{module}"), name)
-            return function
 
-        return lambda *args, **kwargs: found()(*args, **kwargs)
+def deferred(module: str, name: str) -> Implementation:
+    """A function of a module, imported at its first call."""
+
+    @cache
+    def found() -> Implementation:
+        function: Implementation = getattr(import_module(module), name)
+        return function
+
+    return lambda *args, **kwargs: found()(*args, **kwargs)
 
 
 @cache

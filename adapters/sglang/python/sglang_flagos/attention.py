@@ -1,4 +1,4 @@
-"""The attention backend: ``sglang::paged_attention`` over SGLang's pool of tokens."""
+"""The attention backend: operators of the plan over SGLang's pool of tokens."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ class FlagosAttention(AttentionBackend):
         return 1
 
     def support_triton(self) -> bool:
-        """Whether SGLang may prepare batches by Triton's kernels."""
-        return triton_missing() is None
+        """False: Triton's kernels do not prepare batches here."""
+        return False
 
     def forward_extend(
         self,
@@ -126,9 +126,18 @@ def _each(scale: Any, batch: _Batch, layer: Any) -> Tensor | None:
     return one.expand(len(batch.seqused_k), layer.tp_k_head_num)
 
 
+def backend(runner: Any) -> AttentionBackend:
+    """The backend for a model: SGLang's metadata for Triton where its kernels make that, else a table of places."""
+    if triton_missing() is not None:
+        return FlagosAttention(runner)
+    from sglang_flagos.triton_attention import FlagosTritonAttention
+
+    return FlagosTritonAttention(runner)
+
+
 def register() -> None:
     """Makes the backend known to SGLang by the name ``flagos``. Idempotent."""
     if NAME not in ATTENTION_BACKENDS:
-        register_attention_backend(NAME)(FlagosAttention)
+        register_attention_backend(NAME)(backend)
     if NAME not in server_args.ATTENTION_BACKEND_CHOICES:
         server_args.add_attention_backend_choices([NAME])

@@ -148,15 +148,21 @@ def _serves(args: Any) -> dict[str, str]:
     import torch
 
     import flagos
+    from flagos_serving.declaration import device_type
     from sglang_flagos import rules
+    from sglang_flagos.engine import triton_missing
 
     device, ranks = flagos.devices()[0], rules.ranks_here(args)
+    by_triton = ("decode_attention", "extend_attention")
+    attention = ("paged_attention",) if triton_missing() else by_triton
+    captured = device_type() == "cuda" and args.cuda_graph_config.decode.backend == rules.FULL
     overlap = "without" if args.disable_overlap_schedule else "with"
     return {
         "devices": f"{ranks} of {torch.accelerator.device_count()}, vendor {device['vendor']}: "
         f"{device['name']}",
-        "attention": commands.winner("sglang::paged_attention"),
+        "attention": ", ".join(commands.winner(f"sglang::{name}") for name in attention),
         "layers": commands.winner("sglang::rms_norm"),
+        "graphs": "of decoding" if captured else "none",
         "scheduler": f"{overlap} overlap, pages of {args.page_size}, prompts in parts of "
         f"{args.chunked_prefill_size}",
     }

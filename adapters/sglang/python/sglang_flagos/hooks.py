@@ -56,6 +56,11 @@ def get_device_count(original: Callable[..., int]) -> int:
     return int(_flagos.device_count())
 
 
+def get_device_core_count(original: Callable[..., int], device_id: int = 0) -> int:
+    """The multiprocessors, by which Triton's kernels divide their work."""
+    return int(_flagos.get_device_properties(device_id).multi_processor_count)
+
+
 def support_triton(original: Callable[..., bool], backend: str) -> bool:
     """SGLang takes Triton for there unless the backend of attention is named torch_native."""
     return triton_missing() is None and original(backend)
@@ -81,6 +86,49 @@ def cap_of_logits(
     if triton_missing() is None:
         return original(full_logits, final_logit_softcapping)
     return full_logits.div_(final_logit_softcapping).tanh_().mul_(final_logit_softcapping)
+
+
+def qk_norm(
+    original: Callable[..., tuple[Tensor, Tensor]],
+    q: Tensor,
+    k: Tensor,
+    q_norm: Any,
+    k_norm: Any,
+    head_dim: int,
+    alt_stream: Any = None,
+    allow_inplace: bool = True,
+) -> tuple[Tensor, Tensor]:
+    """SGLang has one kernel for both norms on CUDA."""
+    from sglang_flagos.layers import norm
+
+    if (
+        not allow_inplace
+        or q_norm.variance_epsilon != k_norm.variance_epsilon
+        or not norm.is_plain(q_norm, q.dtype)
+        or not norm.is_plain(k_norm, k.dtype)
+    ):
+        return original(q, k, q_norm, k_norm, head_dim, alt_stream, allow_inplace)
+    weights = q_norm.weight.data, k_norm.weight.data
+    operators.qk_norm(q, k, *weights, q_norm.variance_epsilon)
+    return q, k
+
+
+def store(
+    original: Callable[..., None],
+    k: Tensor,
+    v: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    indices: Tensor,
+    row_dim: int,
+    store_dtype: torch.dtype,
+    device_module: Any,
+    size_limit: int,
+    alt_stream: Any = None,
+    v_row_dim: int | None = None,
+) -> None:
+    """SGLang has one kernel for keys and values on CUDA, and an operator of torch for each elsewhere."""
+    operators.store_kv_cache(k, v, k_cache, v_cache, indices)
 
 
 def async_d2h(original: Callable[..., Tensor], t: Tensor) -> Tensor:
@@ -162,6 +210,9 @@ HOOKS: dict[str, Callable[..., Any]] = {
     f"{_TOKENIZER}.generate_request": requests.generate,
     "sglang.srt.managers.utils._async_d2h": async_d2h,
     "sglang.srt.mem_cache.allocation.get_last_loc": get_last_loc,
+    "sglang.srt.mem_cache.memory_pool._set_kv_buffer_impl": store,
+    "sglang.srt.models.utils.apply_qk_norm": qk_norm,
+    "sglang.srt.utils.common.get_device_core_count": get_device_core_count,
     "sglang.srt.utils.common.get_device_count": get_device_count,
     "sglang.srt.utils.common.get_device_name": get_device_name,
     "sglang.srt.utils.common.support_triton": support_triton,

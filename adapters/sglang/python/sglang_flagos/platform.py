@@ -118,6 +118,16 @@ class FlagosPlatform(SRTPlatform):
         """The key of `sglang_flagos.layers`."""
         return "flagos"
 
+    def support_cuda_graph(self) -> bool:
+        """Whether decoding is captured in graphs: on CUDA, where the vendor has `torch.flagos.Graph`."""
+        return device_type() == "cuda"
+
+    def get_graph_runner_cls(self) -> Any:
+        """SGLang's own runner of decoding by graphs."""
+        from sglang.srt.model_executor.runner.decode_cuda_graph_runner import DecodeCudaGraphRunner
+
+        return DecodeCudaGraphRunner
+
     def get_mha_kv_pool_cls(self) -> Any:
         """SGLang's own pool."""
         from sglang.srt.mem_cache.memory_pool import MHATokenToKVPool

@@ -15,6 +15,10 @@ class Release:
     torch: str
     # Modules of ``sglang.srt`` whose ``torch.cuda`` means the device of their tensors.
     views: tuple[str, ...]
+    # Those of them that say ``torch.device("cuda")``, too.
+    views_with_devices: tuple[str, ...]
+    # Modules whose global ``_is_cuda`` means the device of their tensors, and is true where that is CUDA's.
+    as_cuda: tuple[str, ...]
 
 
 RELEASES = (
@@ -30,6 +34,13 @@ RELEASES = (
             "managers.utils",
             "mem_cache.memory_pool",
             "model_executor.forward_batch_info",
+            "model_executor.runner.eager_runner",
+            "model_executor.runner_backend.full_cuda_graph_backend",
+        ),
+        views_with_devices=("lora.backend.chunked_backend", "lora.backend.triton_backend"),
+        as_cuda=(
+            "sglang.kernels.ops.attention.extend_attention",
+            "sglang.srt.managers.overlap_utils",
         ),
     ),
 )

@@ -19,6 +19,7 @@ REFUSALS = Refusals()
 collected = REFUSALS.collected
 
 _LEAVE = "leave it out"
+FULL, DISABLED = "full", "disabled"  # SGLang's names of ways to capture graphs
 # Options that are on where they are not false, with the reason why flagos has none of it.
 SWITCHES = {
     "enable_hierarchical_cache": "its copies between device and host are kernels of sgl_kernel",
@@ -50,7 +51,7 @@ SWITCHES = {
     "enable_pdmux": "it divides CUDA's multiprocessors",
     "enable_multi_layer_eagle": "it is speculation, whose kernels are Triton's and sgl_kernel's",
     "enable_mis": "its masks are FlashInfer's",
-    "enable_profile_cuda_graph": "no graphs are captured here",
+    "enable_profile_cuda_graph": "it records the memory of torch.cuda",
     "enable_layerwise_nvtx_marker": "NVTX is CUDA's",
     "enable_waterfill": "it has not been tried on flagos",
     "enable_elastic_expert_backup": "it has not been tried on flagos",
@@ -63,12 +64,17 @@ SWITCHES = {
     "torchao_config": "torchao's kernels have not been tried on flagos",
     "kt_weight_path": "KTransformers' experts are the CPU's",
     "elastic_ep_backend": "it has not been tried on flagos",
-    "debug_cuda_graph": "no graphs are captured here",
+    "debug_cuda_graph": "it breaks graphs on CUDA's own streams",
     "lora_use_virtual_experts": "adapters of experts have kernels of Triton",
 }
 # Option → the values that flagos serves beside SGLang's default, the reason, and what to write.
 VALUES: dict[str, tuple[tuple[Any, ...], str, str]] = {
     "sampling_backend": ((None, "pytorch"), "its kernels are for CUDA", "write pytorch"),
+    "grammar_backend": (
+        (None, "xgrammar", "llguidance", "none"),
+        "it has not been tried on flagos",
+        "write xgrammar or llguidance",
+    ),
     "moe_runner_backend": (
         ("auto",),
         "on flagos experts are the operator sglang::fused_experts, and the plan chooses its kernel",
@@ -111,6 +117,14 @@ VALUES: dict[str, tuple[tuple[Any, ...], str, str]] = {
 _LOADED = ("bitsandbytes", "gguf", "remote_instance", "sharded_state", "layered")
 # Models that multiply by the factor of their experts themselves where `is_cuda()` is false.
 _OWN_FACTOR = ("Glm4MoeForCausalLM",)
+# Encoders: every token sees every other, so that prompts are neither cut into parts nor continued from a cache.
+_ENCODERS = (
+    "BertModel",
+    "BertForSequenceClassification",
+    "Contriever",
+    "XLMRobertaModel",
+    "XLMRobertaForSequenceClassification",
+)
 # With gates of experts that `sglang::fused_experts` does not know.
 _OTHER_GATES = ("GptOssForCausalLM",)
 
@@ -126,6 +140,12 @@ def prepare(args: Any) -> None:
     args.device = "flagos"
     if args.lora_backend == "csgmv" and triton_missing() is not None:  # SGLang's default, of Triton
         args.lora_backend = "torch_native"
+    graphs = args.cuda_graph_config
+    if graphs.decode.backend != DISABLED and _config(args) and _has_experts(_config(args)):
+        logger.info("SGLang on flagos decodes models with experts without graphs")
+        graphs.decode.backend = DISABLED
+    if _config(args) and set(_config(args).hf_config.architectures or ()) & {*_ENCODERS}:
+        args.chunked_prefill_size, args.disable_radix_cache = -1, True
     args.disable_custom_all_reduce = True
     args.sampling_backend = "pytorch"
 
@@ -250,18 +270,34 @@ def _loading(args: Any) -> Iterator[Problem]:
 
 
 def _graphs(args: Any) -> Iterator[Problem]:
-    asked = [
-        name
-        for name in ("cuda_graph_backend_decode", "cuda_graph_backend_prefill")
-        if getattr(args, name) not in (None, "disabled")
-    ]
-    for name in asked:
+    asked = args.cuda_graph_config
+    if device_type() != "cuda":
+        # What was not asked for is left out: the platform captures nothing.
+        for name in ("cuda_graph_backend_decode", "cuda_graph_backend_prefill"):
+            if getattr(args, name) not in (None, DISABLED):
+                yield Problem(
+                    f"{_flag(name)} {getattr(args, name)}",
+                    f"vendor {_core.vendor()} captures no graphs",
+                    "write disabled",
+                )
+        return
+    if asked.decode.backend not in (FULL, DISABLED):
         yield Problem(
-            f"{_flag(name)} {getattr(args, name)}",
-            f"vendor {_core.vendor()} captures no graphs"
-            if device_type() != "cuda"
-            else "graphs have not been tried on flagos",
+            f"--cuda-graph-backend-decode {asked.decode.backend}",
+            "decoding on flagos is captured whole",
+            "write full or disabled",
+        )
+    if asked.prefill.backend != DISABLED:
+        yield Problem(
+            f"--cuda-graph-backend-prefill {asked.prefill.backend}",
+            "graphs of prompts have not been tried on flagos",
             "write disabled",
+        )
+    if args.enable_memory_saver and asked.decode.backend != DISABLED:
+        yield Problem(
+            "--enable-memory-saver",
+            "graphs keep the addresses of memory that it gives away",
+            "write --cuda-graph-backend-decode disabled, too",
         )
 
 
@@ -294,6 +330,18 @@ def _model(args: Any) -> Iterator[Problem]:
         why = "a factor of its experts, which SGLang's kernels apply and which has not been tried here"
     if why is not None:
         yield Problem("model", f"{names} has {why}", "take another model")
+
+
+def _encoder(args: Any) -> Iterator[Problem]:
+    model = _config(args)
+    if model is None or not set(model.hf_config.architectures or ()) & {*_ENCODERS}:
+        return
+    if args.chunked_prefill_size not in (None, -1):
+        yield Problem(
+            f"--chunked-prefill-size {args.chunked_prefill_size}",
+            "every token of this model sees every other, and a prompt in parts would end the scheduler",
+            "write -1",
+        )
 
 
 def _factor(model: Any) -> float:
@@ -344,6 +392,7 @@ RULES: tuple[Callable[[Any], Iterator[Problem]], ...] = (
     _loading,
     _graphs,
     _model,
+    _encoder,
     _memory,
     _variables,
 )

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from flagos_serving import torch_view
+from flagos_serving.declaration import capability, device_type
 from sglang_flagos import releases
 from sglang_flagos.engine import SGLANG
 
@@ -53,6 +54,14 @@ class Library(torch.library.Library):
         super().impl(op_name, fn, key, **options)
 
 
+class _WithDevices(torch_view.Torch):
+    """With devices of flagos where ``cuda`` is said. For modules that ask no object whether it is a `torch.device`."""
+
+    def device(self, *args: Any) -> torch.device:
+        """As torch's."""
+        return torch.device("flagos") if args == ("cuda",) else torch.device(*args)
+
+
 @cache
 def view() -> torch_view.Torch:
     """The view, one for the process."""
@@ -84,3 +93,21 @@ def install() -> None:
     """Gives the modules of this release the view with flagos as CUDA. Imports them."""
     for name in releases.installed().views:
         torch_view.install(SGLANG, import_module(f"sglang.srt.{name}"), view())
+    with_devices = _WithDevices(_Cuda())
+    for name in releases.installed().views_with_devices:
+        torch_view.install(SGLANG, import_module(f"sglang.srt.{name}"), with_devices)
+    if device_type() == "cuda":
+        for name in releases.installed().as_cuda:
+            _take_for_cuda(import_module(name))
+
+
+def _take_for_cuda(module: ModuleType) -> None:
+    """Raises RuntimeError if the module does not ask whether CUDA is there."""
+    if not hasattr(module, "_is_cuda"):
+        raise RuntimeError(
+            f"{module.__name__} has no `_is_cuda`: this release of SGLang is not the one that "
+            f"{SGLANG.distribution} knows"
+        )
+    vars(module)["_is_cuda"] = True
+    if module.__name__.endswith("extend_attention"):  # it asks for this only where CUDA is there
+        vars(module)["CUDA_CAPABILITY"] = capability()

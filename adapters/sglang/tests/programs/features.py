@@ -65,6 +65,9 @@ def run(made: Any) -> dict[str, Any]:
     found["min_p"] = one(made, prompts[1], temperature=1.0, min_p=1.0)["output_ids"]
     sampled = [one(made, prompts[1], temperature=1.0)["output_ids"] for _ in range(2)]
     found["sampled_differ"] = sampled[0] != sampled[1]
+    found["scored"] = made.score(
+        query=prompts[1], items=prompts[2:4], label_token_ids=[3, 5, 8], apply_softmax=True
+    ).scores
     limit = {"max_new_tokens": 120, "ignore_eos": False}
     grammars = made.generate(
         input_ids=[prompts[1], prompts[2], prompts[3]],

@@ -74,6 +74,50 @@ def latent() -> Any:
     return DeepseekV3ForCausalLM(config)
 
 
+def pairs() -> list[list[str]]:
+    """Queries with documents."""
+    return [["sea", "The sea is blue."], ["sea", "fog"], ["a", "It rains, and the wind blows."]]
+
+
+def cross() -> Any:
+    """A cross encoder: one score for a pair of texts, in which every token sees every other."""
+    from transformers import BertConfig, BertForSequenceClassification
+
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=tiny.VOCABULARY,
+        hidden_size=128,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=256,
+        max_position_embeddings=256,
+        initializer_range=0.15,
+        num_labels=1,
+    )
+    config.position_embedding_type = "absolute"  # which SGLang reads, and models have
+    return BertForSequenceClassification(config).float().eval()
+
+
+def scored_pairs(model: Any) -> list[float]:
+    """The score of each pair by transformers."""
+    found = []
+    for pair in pairs():
+        given = tiny.tokenizer()(*pair, return_tensors="pt", return_token_type_ids=True)
+        with torch.no_grad():
+            found.append(float(model(**given).logits[0, 0]))
+    return found
+
+
+def labels(model: Any, query: list[int], items: list[list[int]], of: list[int]) -> list[Any]:
+    """The probabilities of some tokens, among these, after a query and an item."""
+    found = []
+    for item in items:
+        with torch.no_grad():
+            row = model(torch.tensor([query + item])).logits[0, -1]
+        found.append(torch.softmax(row[of], dim=0).tolist())
+    return found
+
+
 def scored(model: Any, prompt: list[int], new: list[int]) -> list[float]:
     """The logarithm of the probability of each token but the first."""
     whole = torch.tensor([prompt + new])
@@ -112,7 +156,13 @@ def write(folder: Path) -> None:
         expected[name] = tiny.greedy(model, tiny.prompts())
     latent().save_pretrained(folder / "latent")
     tiny.tokenizer().save_pretrained(folder / "latent")
+    encoder = cross()
+    encoder.save_pretrained(folder / "cross")
+    tiny.tokenizer().save_pretrained(folder / "cross")
+    expected["pairs"] = scored_pairs(encoder)
     dense = tiny.dense()
+    prompts = tiny.prompts()
+    expected["labels"] = labels(dense, prompts[1], prompts[2:4], [3, 5, 8])
     expected["scores"] = [
         scored(dense, prompt, new[:8])
         for prompt, new in zip(tiny.prompts(), expected["dense"], strict=True)

@@ -7,10 +7,16 @@ ones. Values of 8 bits are times their scales: ``q_descale`` is one number, ``k_
 [sequences, KV heads].
 
 ``prefill_attention`` has the signature of vLLM's ``context_attention_fwd``: q, k, v, o are [tokens, heads, dim].
+
+``decode_attention`` and ``extend_attention`` have those of SGLang's ``decode_attention_fwd`` and
+``extend_attention_fwd``: keys and values are [places, KV heads, dim], and ``kv_indices`` has the places of all
+sequences, one after the other from ``kv_indptr`` [sequences + 1] on. A sequence decodes one query. What it extends, its
+queries, keys and values from ``qo_indptr`` on, is not in ``kv_indices``.
 """
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import torch
@@ -194,3 +200,108 @@ def prefill_attention(
             window=(window[0], window[1]),
             sinks=sinks,
         ).view_as(o[part])
+
+
+def decode_attention(
+    q: Tensor,
+    k_buffer: Tensor,
+    v_buffer: Tensor,
+    o: Tensor,
+    kv_indptr: Tensor,
+    kv_indices: Tensor,
+    attn_logits: Tensor,
+    attn_lse: Tensor,
+    num_kv_splits: Tensor,
+    max_kv_splits: int,
+    sm_scale: float,
+    k_scale: float,
+    v_scale: float,
+    logit_cap: float = 0.0,
+    sinks: Tensor | None = None,
+    xai_temperature_len: int = -1,
+    has_mla: bool = False,
+    use_pdl: bool = False,
+    page_size: int = 1,
+    **others: Any,
+) -> None:
+    """Sequence by sequence, with the lengths read on the host. The buffers for parts of sums stay as they are."""
+    decline_others("the reference of decoding attention", others)
+    _decline_forms(has_mla, xai_temperature_len, k_buffer)
+    bounds = kv_indptr.tolist()
+    for row in range(q.shape[0]):
+        places = kv_indices[bounds[row] : bounds[row + 1]].long()
+        o[row : row + 1] = _attend(
+            q[row : row + 1],
+            _of_scale(k_buffer[places], k_scale, q.dtype),
+            _of_scale(v_buffer[places], v_scale, q.dtype),
+            scale=sm_scale,
+            causal=True,
+            window=(-1, -1),
+            softcap=logit_cap,
+            sinks=sinks,
+        )
+
+
+def extend_attention(
+    q_extend: Tensor,
+    k_extend: Tensor,
+    v_extend: Tensor,
+    o_extend: Tensor,
+    k_buffer: Tensor,
+    v_buffer: Tensor,
+    qo_indptr: Tensor,
+    kv_indptr: Tensor,
+    kv_indices: Tensor,
+    custom_mask: Tensor | None,
+    is_causal: bool,
+    mask_indptr: Tensor | None,
+    max_len_extend: int,
+    k_scale: float,
+    v_scale: float,
+    sm_scale: float | None = None,
+    logit_cap: float = 0.0,
+    skip_prefix_custom_mask: bool = True,
+    sliding_window_size: int = -1,
+    sinks: Tensor | None = None,
+    window_kv_offsets: Tensor | None = None,
+    xai_temperature_len: int = -1,
+    page_size: int = 1,
+    **others: Any,
+) -> None:
+    """Sequence by sequence. With a window, ``kv_indices`` has what the window of the first query sees, or more."""
+    decline_others("the reference of extending attention", others)
+    _decline_forms(False, xai_temperature_len, k_buffer)
+    if custom_mask is not None:
+        raise decline("the reference of extending attention does not know masks of drafts")
+    starts, bounds, dtype = qo_indptr.tolist(), kv_indptr.tolist(), q_extend.dtype
+    for row, (begin, end) in enumerate(itertools.pairwise(starts)):
+        if begin == end:
+            continue
+        places = kv_indices[bounds[row] : bounds[row + 1]].long()
+        before = (
+            _of_scale(k_buffer[places], k_scale, dtype),
+            _of_scale(v_buffer[places], v_scale, dtype),
+        )
+        o_extend[begin:end] = _attend(
+            q_extend[begin:end],
+            torch.cat((before[0], k_extend[begin:end])),
+            torch.cat((before[1], v_extend[begin:end])),
+            scale=q_extend.shape[-1] ** -0.5 if sm_scale is None else sm_scale,
+            causal=is_causal,
+            window=(sliding_window_size, -1),
+            softcap=logit_cap,
+            sinks=sinks,
+        )
+
+
+def _decline_forms(latent: bool, temperature_len: int, buffer: Tensor) -> None:
+    if latent or buffer.dim() != 3:
+        raise decline(
+            "the reference takes keys and values of single tokens, not latent ones or pages"
+        )
+    if temperature_len > 0:
+        raise decline("the reference does not know temperatures by the place of a token")
+
+
+def _of_scale(x: Tensor, scale: float, to: torch.dtype) -> Tensor:
+    return (x.float() * scale).to(to) if x.element_size() == 1 else x.to(to)

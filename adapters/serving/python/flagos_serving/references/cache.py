@@ -3,6 +3,9 @@
 ``reshape_and_cache`` has the signature of vLLM's ``triton_reshape_and_cache_flash``: key and value [tokens, KV heads,
 dim] go to the slots of ``slot_mapping`` (int64 [tokens]; negative ones are left out) of key_cache and value_cache
 [blocks, block size, KV heads, dim].
+
+``store_kv_cache`` has places of single tokens: key and value [tokens, ...] go to the rows ``places`` (integers
+[tokens]) of keys and values [places, ...], which have their types.
 """
 
 from __future__ import annotations
@@ -40,3 +43,10 @@ def reshape_and_cache(
     places = (slots // size, slots % size)
     key_cache[places] = _stored(key[:tokens][used], key_cache, k_scale)
     value_cache[places] = _stored(value[:tokens][used], value_cache, v_scale)
+
+
+def store_kv_cache(
+    key: Tensor, value: Tensor, keys: Tensor, values: Tensor, places: Tensor
+) -> None:
+    keys[places] = key
+    values[places] = value

@@ -53,6 +53,15 @@ def _normed_once(wide: Tensor, weight: Tensor | None, epsilon: float) -> Tensor:
     return made if weight is None else made * weight.float()
 
 
+def qk_norm(
+    query: Tensor, key: Tensor, query_weight: Tensor, key_weight: Tensor, epsilon: float
+) -> None:
+    """Norms of each head of queries and keys [tokens, heads · size], in place; the weights are [size]."""
+    for x, weight in ((query, query_weight), (key, key_weight)):
+        heads = x.unflatten(-1, (-1, weight.shape[0]))
+        heads.copy_(_normed_once(heads.float(), weight, epsilon))
+
+
 def rotary_embedding(
     positions: Tensor,
     query: Tensor,

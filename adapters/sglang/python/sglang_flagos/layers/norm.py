@@ -13,6 +13,18 @@ from sglang_flagos import operators
 KEY = "flagos"
 
 
+def is_plain(norm: Any, dtype: torch.dtype) -> bool:
+    """Whether the operators know what this norm computes of values of ``dtype``."""
+    return (
+        type(norm) is RMSNorm
+        and norm.variance_size_override is None
+        and not norm.cast_x_before_out_mul
+        and not norm.fp32_residual
+        and norm.override_orig_dtype is None
+        and norm.weight.dtype == dtype
+    )
+
+
 def _forward(
     self: Any,
     x: Tensor,
@@ -22,11 +34,7 @@ def _forward(
     """The norm, or the norm of a sum and the sum. What the operators do not know, SGLang's own code computes."""
     weight = self.weight.data
     if (
-        self.variance_size_override is not None
-        or self.cast_x_before_out_mul
-        or self.fp32_residual
-        or self.override_orig_dtype is not None
-        or weight.dtype != x.dtype
+        not is_plain(self, x.dtype)
         or x.shape[-1] != self.hidden_size
         or post_residual_addition is not None
         or (residual is not None and residual.dtype != x.dtype)

@@ -24,7 +24,7 @@ def _forward(
     """Rotates in place, in float32."""
     assert fused_set_kv_buffer_arg is None  # SGLang passes it where `is_cuda()` is true alone
     positions = positions if offsets is None else positions + offsets
-    query, key = query.contiguous(), key.contiguous()
+    query, key = (x if x.stride(-1) == 1 else x.contiguous() for x in (query, key))
     operators.rotary_embedding(
         positions, query, key, self.head_size, self.cos_sin_cache, self.is_neox_style
     )

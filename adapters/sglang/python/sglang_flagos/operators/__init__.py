@@ -4,13 +4,19 @@ Routes, ``flagos explain`` and counters call an operator ``sglang::<name>``. The
 `flagos_serving.references`'. A reference rounds where SGLang's kernels round, which is not always where vLLM's do.
 """
 
-from sglang_flagos.operators.attention import paged_attention
+from sglang_flagos.operators.attention import (
+    decode_attention,
+    extend_attention,
+    paged_attention,
+)
+from sglang_flagos.operators.cache import store_kv_cache
 from sglang_flagos.operators.experts import fused_experts
 from sglang_flagos.operators.grammar import apply_token_bitmask
 from sglang_flagos.operators.layers import (
     fused_add_rms_norm,
     gelu_and_mul,
     gelu_tanh_and_mul,
+    qk_norm,
     rms_norm,
     rotary_embedding,
     silu_and_mul,
@@ -24,14 +30,18 @@ from sglang_flagos.operators.quantized import (
 __all__ = [
     "apply_token_bitmask",
     "block_scaled_mm",
+    "decode_attention",
+    "extend_attention",
     "fused_add_rms_norm",
     "fused_experts",
     "gelu_and_mul",
     "gelu_tanh_and_mul",
     "paged_attention",
     "per_token_group_fp8_quant",
+    "qk_norm",
     "rms_norm",
     "rotary_embedding",
     "silu_and_mul",
     "static_scaled_fp8_quant",
+    "store_kv_cache",
 ]

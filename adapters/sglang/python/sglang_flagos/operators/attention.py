@@ -1,4 +1,8 @@
-"""Attention over SGLang's pool of tokens: `flagos_serving.references.attention` with blocks of one token."""
+"""Attention over SGLang's pool of tokens: see `flagos_serving.references.attention`.
+
+Where Triton reaches the device, SGLang's own metadata for its Triton kernels goes to `decode_attention` and
+`extend_attention`, elsewhere a table of places to `paged_attention`, with blocks of one token.
+"""
 
 from __future__ import annotations
 
@@ -6,3 +10,13 @@ from flagos_serving.references import attention as references
 from sglang_flagos.engine import SGLANG
 
 paged_attention = SGLANG.declare("paged_attention", reference=references.paged_attention)
+decode_attention = SGLANG.declare(
+    "decode_attention",
+    reference=references.decode_attention,
+    triton=SGLANG.function("kernels.ops.attention.decode_attention", "decode_attention_fwd"),
+)
+extend_attention = SGLANG.declare(
+    "extend_attention",
+    reference=references.extend_attention,
+    triton=SGLANG.function("kernels.ops.attention.extend_attention", "extend_attention_fwd"),
+)

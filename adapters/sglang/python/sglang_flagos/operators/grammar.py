@@ -10,5 +10,7 @@ from flagos_serving.references import grammar as references
 from sglang_flagos.engine import SGLANG
 
 apply_token_bitmask = SGLANG.declare(
-    "apply_token_bitmask", reference=references.apply_token_bitmask
+    "apply_token_bitmask",
+    reference=references.apply_token_bitmask,
+    triton=SGLANG.function("kernels.ops.grammar.bitmask_ops", "apply_token_bitmask_inplace_triton"),
 )

@@ -5,25 +5,23 @@ SGLang's kernels of norms multiply by the weight before they round, and `rms_nor
 
 from __future__ import annotations
 
+from flagos import Operator
+from flagos_serving.declaration import Implementation
 from flagos_serving.references import layers as references
-from sglang_flagos.engine import SGLANG
+from sglang_flagos.engine import SGLANG, triton_kernel
 from sglang_flagos.operators.flaggems import FLAGGEMS
 
-rms_norm = SGLANG.declare("rms_norm", reference=references.rms_norm_rounded_once)
-fused_add_rms_norm = SGLANG.declare(
-    "fused_add_rms_norm", reference=references.fused_add_rms_norm_rounded_once
-)
-rotary_embedding = SGLANG.declare("rotary_embedding", reference=references.rotary_embedding)
-silu_and_mul = SGLANG.declare("silu_and_mul", reference=references.silu_and_mul)
-gelu_and_mul = SGLANG.declare("gelu_and_mul", reference=references.gelu_and_mul)
-gelu_tanh_and_mul = SGLANG.declare("gelu_tanh_and_mul", reference=references.gelu_tanh_and_mul)
 
-for _operator in (
-    rms_norm,
-    fused_add_rms_norm,
-    rotary_embedding,
-    silu_and_mul,
-    gelu_and_mul,
-    gelu_tanh_and_mul,
-):
-    FLAGGEMS.offer(_operator, _operator.name.partition("::")[2])
+def _declare(name: str, reference: Implementation) -> Operator:
+    operator = SGLANG.declare(name, reference=reference, triton=triton_kernel(name))
+    FLAGGEMS.offer(operator, name)
+    return operator
+
+
+rms_norm = _declare("rms_norm", references.rms_norm_rounded_once)
+fused_add_rms_norm = _declare("fused_add_rms_norm", references.fused_add_rms_norm_rounded_once)
+qk_norm = _declare("qk_norm", references.qk_norm)
+rotary_embedding = _declare("rotary_embedding", references.rotary_embedding)
+silu_and_mul = _declare("silu_and_mul", references.silu_and_mul)
+gelu_and_mul = _declare("gelu_and_mul", references.gelu_and_mul)
+gelu_tanh_and_mul = _declare("gelu_tanh_and_mul", references.gelu_tanh_and_mul)

@@ -44,14 +44,14 @@ def _as_cuda_stream(stream: torch.Stream | None) -> Any:
 
 
 class graph:
-    """Context manager that records the work submitted inside it into `graph`.
+    """Context manager that records the work submitted inside it into `cuda_graph`.
 
     The arguments are those of torch.cuda.graph; `stream` may be a flagos stream.
     """
 
     def __init__(
         self,
-        graph: torch.cuda.CUDAGraph,
+        cuda_graph: torch.cuda.CUDAGraph,
         pool: Any = None,
         stream: torch.Stream | None = None,
         capture_error_mode: str = "global",
@@ -60,7 +60,7 @@ class graph:
         # The pool needs an id here, to be closed if the capture fails.
         self._pool = torch.cuda.graph_pool_handle() if pool is None else pool
         self._context = torch.cuda.graph(
-            graph,
+            cuda_graph,
             pool=self._pool,
             stream=_as_cuda_stream(stream),
             capture_error_mode=capture_error_mode,

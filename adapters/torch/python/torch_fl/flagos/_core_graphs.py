@@ -110,7 +110,7 @@ class Graph:
 
 
 class graph:
-    """Context manager that records the work submitted inside it into `graph`.
+    """Context manager that records the work submitted inside it into `cuda_graph`.
 
     The arguments are those of torch.cuda.graph. After an exception inside, the graph is empty and the device as usable
     as before.
@@ -120,7 +120,7 @@ class graph:
 
     def __init__(
         self,
-        graph: Graph,
+        cuda_graph: Graph,
         pool: Pool | None = None,
         stream: torch.Stream | None = None,
         capture_error_mode: str = "global",
@@ -131,7 +131,7 @@ class graph:
             stream = self._streams.get(device)
             if stream is None:
                 stream = self._streams[device] = Stream(torch.device("flagos", device))
-        self._graph = graph
+        self._graph = cuda_graph
         self._pool = pool
         self._mode = capture_error_mode
         self._context = StreamContext(stream)

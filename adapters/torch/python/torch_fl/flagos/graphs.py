@@ -39,7 +39,7 @@ class Graph:
 class graph:
     """Context manager that records the work submitted inside it. Raises flagos.UnsupportedError likewise."""
 
-    def __init__(self, graph: Any, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, cuda_graph: Any, *args: Any, **kwargs: Any) -> None:
         _refuse("torch.flagos.graph")
 
 

@@ -22,6 +22,10 @@ def get_device_count() -> int:
     return 0
 
 
+def get_device_core_count(device_id: int = 0) -> int:
+    return 0
+
+
 def support_triton(backend: str) -> bool:
     return backend not in ["torch_native", "intel_amx"]
 

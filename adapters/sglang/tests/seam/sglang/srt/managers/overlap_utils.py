@@ -1,0 +1,3 @@
+from sglang.srt.utils.common import is_cuda
+
+_is_cuda = is_cuda()
