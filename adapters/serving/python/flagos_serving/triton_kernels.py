@@ -52,18 +52,18 @@ def _in_place(x: Tensor, what: str) -> Tensor:
 
 @triton.jit
 def _rms_norm(
-    out: Any,
-    x: Any,
-    weight: Any,
-    rows: Any,
-    columns: Any,
-    out_stride: Any,
-    x_stride: Any,
-    epsilon: Any,
+    out,
+    x,
+    weight,
+    rows,
+    columns,
+    out_stride,
+    x_stride,
+    epsilon,
     WEIGHTED: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
-) -> None:
+):
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     column = tl.arange(0, COLUMNS)
     inside = (row < rows)[:, None] & (column < columns)[None, :]
@@ -99,16 +99,16 @@ def rms_norm(result: Tensor, x: Tensor, weight: Tensor | None, epsilon: float) -
 
 @triton.jit
 def _fused_add_rms_norm(
-    x: Any,
-    residual: Any,
-    weight: Any,
-    columns: Any,
-    x_stride: Any,
-    residual_stride: Any,
-    epsilon: Any,
+    x,
+    residual,
+    weight,
+    columns,
+    x_stride,
+    residual_stride,
+    epsilon,
     WEIGHTED: tl.constexpr,
     COLUMNS: tl.constexpr,
-) -> None:
+):
     row = tl.program_id(0).to(tl.int64)
     column = tl.arange(0, COLUMNS)
     inside = column < columns
@@ -142,19 +142,19 @@ def fused_add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor | None, epsil
 
 @triton.jit
 def _qk_norm(
-    query: Any,
-    key: Any,
-    query_weight: Any,
-    key_weight: Any,
-    query_heads: Any,
-    heads: Any,
-    size: Any,
-    query_stride: Any,
-    key_stride: Any,
-    epsilon: Any,
+    query,
+    key,
+    query_weight,
+    key_weight,
+    query_heads,
+    heads,
+    size,
+    query_stride,
+    key_stride,
+    epsilon,
     HEADS: tl.constexpr,
     COLUMNS: tl.constexpr,
-) -> None:
+):
     token = tl.program_id(0).to(tl.int64)
     head = tl.program_id(1) * HEADS + tl.arange(0, HEADS)
     column = tl.arange(0, COLUMNS)
@@ -204,23 +204,23 @@ def qk_norm(
 
 @triton.jit
 def _rotary_embedding(
-    positions: Any,
-    query: Any,
-    key: Any,
-    cache: Any,
-    query_heads: Any,
-    heads: Any,
-    size: Any,
-    pairs: Any,
-    offset: Any,
-    query_stride: Any,
-    key_stride: Any,
-    cache_stride: Any,
+    positions,
+    query,
+    key,
+    cache,
+    query_heads,
+    heads,
+    size,
+    pairs,
+    offset,
+    query_stride,
+    key_stride,
+    cache_stride,
     NEOX: tl.constexpr,
     INVERSE: tl.constexpr,
     HEADS: tl.constexpr,
     PAIRS: tl.constexpr,
-) -> None:
+):
     token = tl.program_id(0).to(tl.int64)
     head = tl.program_id(1) * HEADS + tl.arange(0, HEADS)
     pair = tl.arange(0, PAIRS)
@@ -299,14 +299,14 @@ def rotary_embedding(
 
 @triton.jit
 def _gated(
-    out: Any,
-    x: Any,
-    columns: Any,
-    out_stride: Any,
-    x_stride: Any,
+    out,
+    x,
+    columns,
+    out_stride,
+    x_stride,
     GATE: tl.constexpr,
     COLUMNS: tl.constexpr,
-) -> None:
+):
     row = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     inside = column < columns
@@ -352,19 +352,19 @@ gelu_tanh_and_mul = _gated_by("gelu_tanh")
 
 @triton.jit
 def _store(
-    key: Any,
-    value: Any,
-    keys: Any,
-    values: Any,
-    places: Any,
-    key_columns: Any,
-    value_columns: Any,
-    key_stride: Any,
-    value_stride: Any,
-    keys_stride: Any,
-    values_stride: Any,
+    key,
+    value,
+    keys,
+    values,
+    places,
+    key_columns,
+    value_columns,
+    key_stride,
+    value_stride,
+    keys_stride,
+    values_stride,
     COLUMNS: tl.constexpr,
-) -> None:
+):
     token = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     place = tl.load(places + token).to(tl.int64)
