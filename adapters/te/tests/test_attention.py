@@ -10,7 +10,13 @@ import torch
 
 from adapters.te.tests.oracle import DTYPES, agrees, tensor, wide
 from te_fl.core import UnsupportedError
-from te_fl.core.ops import NVTE_Bias_Type, NVTE_Mask_Type, NVTE_QKV_Layout, NVTE_Softmax_Type
+from te_fl.core.ops import (
+    NVTE_Bias_Type,
+    NVTE_Fused_Attn_Backend,
+    NVTE_Mask_Type,
+    NVTE_QKV_Layout,
+    NVTE_Softmax_Type,
+)
 from te_fl.operators.attention import fused_attn_bwd, fused_attn_fwd
 from te_fl.operators.attention_backend import get_fused_attn_backend
 from te_fl.operators.flash_attention import FlashAttention
@@ -212,7 +218,7 @@ def test_the_backend_is_that_of_any_length_where_the_operator_serves() -> None:
     rest = (H, H, 9, 9, D, D, -1, 0)
     half, single = 6, 4  # kBFloat16, kFloat32
     backend = get_fused_attn_backend(True, half, half, *kinds, 0.0, *rest)
-    assert backend.name == "NVTE_F16_arbitrary_seqlen"
+    assert backend == NVTE_Fused_Attn_Backend.NVTE_F16_arbitrary_seqlen
     for declined in (
         (True, single, single, *kinds, 0.0, *rest),
         (True, half, half, *kinds, 0.1, *rest),

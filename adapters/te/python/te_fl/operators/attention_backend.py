@@ -12,6 +12,7 @@ from te_fl.operators.arguments import torch_dtype
 from te_fl.operators.attention_call import understand
 
 _NATIVE = "transformer_engine_torch"
+_ARBITRARY = 1
 
 
 def get_fused_attn_backend(
@@ -51,9 +52,6 @@ def get_fused_attn_backend(
     understand(
         qkv_layout, bias_type, attn_mask_type, softmax_type, 1.0, None, False, nothing, nothing, None, ()
     )  # fmt: skip
-    # The caller compares with the enumerators of the module that it has.
-    from te_fl.core.enums import NVTE_Fused_Attn_Backend
-
-    module = sys.modules.get(_NATIVE)
-    backends = getattr(module, "NVTE_Fused_Attn_Backend", NVTE_Fused_Attn_Backend)
-    return backends.NVTE_F16_arbitrary_seqlen
+    # The caller compares with the enumerators of the module that it has; without one, with those of `te_fl.core`.
+    backends = getattr(sys.modules.get(_NATIVE), "NVTE_Fused_Attn_Backend", None)
+    return _ARBITRARY if backends is None else backends.NVTE_F16_arbitrary_seqlen
