@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from adapters.trainers.tests.ranks import checkout, environment, folder, launch
+from adapters.trainers.tests.ranks import FAULTS, checkout, environment, faulty, folder, launch
 
 folder()
 TITAN = checkout("TORCHTITAN_PATH", "torchtitan/train.py")
@@ -33,10 +33,17 @@ def words(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-def train(words: Path, place: Path, options: str = "", ranks: int = 2, fails: bool = False) -> str:
+def train(
+    words: Path,
+    place: Path,
+    options: str = "",
+    ranks: int = 2,
+    fails: bool = False,
+    beside: tuple[Path, ...] = (),
+) -> str:
     config = TITAN / "torchtitan/models/llama3/train_configs/debug_model.toml"
     given = f"--job.config_file {config} --job.dump_folder {place} --training.dataset_path {words} {OPTIONS} {options}"
-    variables = environment(TITAN, HF_HUB_OFFLINE="1")
+    variables = environment(TITAN, *beside, HF_HUB_OFFLINE="1")
     return launch(
         TITAN / "torchtitan/train.py",
         *given.split(),
@@ -99,3 +106,19 @@ def test_a_compiled_model_learns_the_same(words: Path, tmp_path: Path) -> None:
 def test_float8_is_refused(words: Path, tmp_path: Path) -> None:
     output = train(words, tmp_path, "--model.converters quantize.linear.float8", fails=True)
     assert "float8 is only supported on SM89 or later" in output
+
+
+@pytest.mark.parametrize(("fault", "message"), FAULTS)
+def test_a_fault_ends_the_job_and_leaves_the_checkpoint(
+    words: Path, tmp_path: Path, fault: str, message: str
+) -> None:
+    options = "--checkpoint.enable --checkpoint.interval 2"
+    whole = losses(train(words, tmp_path / "whole", options))
+    place = tmp_path / "broken"
+    # A folder of a checkpoint with metadata is whole.
+    watching = faulty(tmp_path, place / "checkpoint" / "step-2" / ".metadata", fault)
+    output = train(words, place, options, fails=True, beside=(watching,))
+    assert message in output, output[-4000:]
+    resumed = losses(train(words, place, options))
+    assert resumed and resumed == {step: whole[step] for step in resumed}
+    assert min(resumed) in (3, 5) and max(resumed) == 6

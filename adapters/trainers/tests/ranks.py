@@ -45,6 +45,31 @@ def environment(*paths: Path, **variables: str) -> dict[str, str]:
     return {**kept, "OMP_NUM_THREADS": "1", "FLAGOS_HOST_DEVICES": "2", **variables}
 
 
+#: What happens to a job, and what its output then says.
+FAULTS = [("killed", "Signal 9"), ("full", "inline_container")]
+_WATCHER = """
+import os, resource, signal, threading, time
+def watch():
+    while not os.path.exists({path!r}): time.sleep(0.01)
+    {deed}
+if os.environ.get("LOCAL_RANK") == "1": threading.Thread(target=watch, daemon=True).start()
+"""
+_DEEDS = {
+    "killed": "os.kill(os.getpid(), signal.SIGKILL)",
+    # As on a full disk: files may not grow. Python ignores the signal, so the write fails.
+    "full": "resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 14, 1 << 14))",
+}
+
+
+def faulty(place: Path, path: Path, fault: str) -> Path:
+    """A folder to put on the path of a job: its second rank has the fault as soon as a path exists."""
+    folder = place / fault
+    folder.mkdir()
+    watcher = _WATCHER.format(path=str(path), deed=_DEEDS[fault])
+    (folder / "sitecustomize.py").write_text(watcher)
+    return folder
+
+
 def launch(
     program: Path | str,
     *arguments: str,
