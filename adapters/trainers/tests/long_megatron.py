@@ -17,7 +17,15 @@ from pathlib import Path
 
 import pytest
 
-from adapters.trainers.tests.ranks import FAULTS, environment, faulty, folder, launch, results
+from adapters.trainers.tests.ranks import (
+    FULL,
+    environment,
+    folder,
+    killer,
+    launch,
+    results,
+    small_disk,
+)
 from adapters.trainers.tests.ranks import checkout as checkout_of
 from flagos_trainers import releases
 from flagos_trainers.megatron import places, retarget
@@ -222,17 +230,29 @@ def test_the_doubles_have_megatrons_names(checkout: Path) -> None:
     assert found[0] == found[1]
 
 
-@pytest.mark.parametrize(("fault", "message"), FAULTS)
-def test_a_fault_ends_the_job_and_leaves_the_checkpoint(
-    checkout: Path, tmp_path: Path, fault: str, message: str
+def test_a_killed_rank_ends_the_job_and_leaves_the_checkpoint(
+    checkout: Path, tmp_path: Path
 ) -> None:
     place = tmp_path / "saved"
     latest = place / "latest_checkpointed_iteration.txt"
-    # When Megatron has saved the third iteration. The last of 200 is far.
-    watching = faulty(tmp_path, latest, fault)
+    # The last of 200 iterations is far.
     options = f"--train-iters 200 {SAVE} {place}"
-    output = pretrain(checkout, 2, options, fails=True, beside=(watching,))
-    assert message in output, output[-4000:]
-    saved = int(latest.read_text())
+    beside = (killer(tmp_path, latest),)
+    assert "Signal 9" in pretrain(checkout, 2, options, fails=True, beside=beside)
+    goes_on(checkout, place)
+
+
+def test_a_full_disk_ends_the_job_and_leaves_the_checkpoint(checkout: Path, tmp_path: Path) -> None:
+    # A checkpoint has 2.6 MB.
+    with small_disk(tmp_path, 4) as place:
+        output = pretrain(checkout, 2, f"{SAVE} {place}", fails=True)
+        assert FULL.search(output), output[-4000:]
+        assert goes_on(checkout, place) == 3
+
+
+def goes_on(checkout: Path, place: Path) -> int:
+    """Loads the last checkpoint and makes two steps. Returns its iteration."""
+    saved = int((place / "latest_checkpointed_iteration.txt").read_text())
     options = f"--load {place} --override-opt-param-scheduler --train-iters {saved + 2}"
     assert saved + 1 in steps(pretrain(checkout, 2, options))
+    return saved

@@ -7,14 +7,25 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
 
-from adapters.trainers.tests.ranks import FAULTS, checkout, environment, faulty, folder, launch
+from adapters.trainers.tests.ranks import (
+    FULL,
+    checkout,
+    environment,
+    folder,
+    killer,
+    launch,
+    small_disk,
+)
 
 folder()
 TITAN = checkout("TORCHTITAN_PATH", "torchtitan/train.py")
+# Megabytes: a checkpoint has 74.
+DISK = 110
 OPTIONS = """--training.steps 6 --training.seq_len 128 --training.local_batch_size 2 --metrics.log_freq 1 --debug.seed 5
     --training.dataset c4_test"""
 SAVE = "--checkpoint.enable --checkpoint.interval 3"
@@ -108,17 +119,34 @@ def test_float8_is_refused(words: Path, tmp_path: Path) -> None:
     assert "float8 is only supported on SM89 or later" in output
 
 
-@pytest.mark.parametrize(("fault", "message"), FAULTS)
-def test_a_fault_ends_the_job_and_leaves_the_checkpoint(
-    words: Path, tmp_path: Path, fault: str, message: str
+SAVE_OFTEN = "--checkpoint.enable --checkpoint.interval 2"
+
+
+@pytest.fixture(scope="module")
+def whole(words: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[int, float]:
+    """The losses of a run that nothing happens to."""
+    return losses(train(words, tmp_path_factory.mktemp("whole"), SAVE_OFTEN))
+
+
+def test_a_killed_rank_ends_the_job_and_leaves_the_checkpoint(
+    words: Path, tmp_path: Path, whole: dict[int, float]
 ) -> None:
-    options = "--checkpoint.enable --checkpoint.interval 2"
-    whole = losses(train(words, tmp_path / "whole", options))
     place = tmp_path / "broken"
     # A folder of a checkpoint with metadata is whole.
-    watching = faulty(tmp_path, place / "checkpoint" / "step-2" / ".metadata", fault)
-    output = train(words, place, options, fails=True, beside=(watching,))
-    assert message in output, output[-4000:]
-    resumed = losses(train(words, place, options))
-    assert resumed and resumed == {step: whole[step] for step in resumed}
+    beside = (killer(tmp_path, place / "checkpoint" / "step-2" / ".metadata"),)
+    assert "Signal 9" in train(words, place, SAVE_OFTEN, fails=True, beside=beside)
+    resumed = losses(train(words, place, SAVE_OFTEN))
+    assert resumed == {step: whole[step] for step in resumed}
     assert min(resumed) in (3, 5) and max(resumed) == 6
+
+
+def test_a_full_disk_ends_the_job_and_leaves_the_checkpoint(
+    words: Path, tmp_path: Path, whole: dict[int, float]
+) -> None:
+    # There is room for one checkpoint.
+    with small_disk(tmp_path, DISK) as disk:
+        output = train(words, disk, SAVE_OFTEN, fails=True)
+        shutil.copytree(disk, tmp_path / "larger")
+    assert FULL.search(output), output[-4000:]
+    resumed = losses(train(words, tmp_path / "larger", SAVE_OFTEN))
+    assert resumed == {step: whole[step] for step in (3, 4, 5, 6)}
