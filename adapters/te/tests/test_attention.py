@@ -10,8 +10,15 @@ import torch
 
 from adapters.te.tests.oracle import DTYPES, agrees, tensor, wide
 from te_fl.core import UnsupportedError
-from te_fl.core.ops import NVTE_Bias_Type, NVTE_Mask_Type, NVTE_QKV_Layout, NVTE_Softmax_Type
+from te_fl.core.ops import (
+    NVTE_Bias_Type,
+    NVTE_Fused_Attn_Backend,
+    NVTE_Mask_Type,
+    NVTE_QKV_Layout,
+    NVTE_Softmax_Type,
+)
 from te_fl.operators.attention import fused_attn_bwd, fused_attn_fwd
+from te_fl.operators.attention_backend import get_fused_attn_backend
 from te_fl.operators.flash_attention import FlashAttention
 
 # Once for each implementation: the operators, and their plain formulas.
@@ -163,6 +170,63 @@ def test_a_bias_and_its_gradient() -> None:
     aux = [out[1], out[2], bias]
     got = fused_attn_bwd(*backward, out[0], dout.transpose(1, 2), None, None, aux)
     assert agrees(got[0], right[0].transpose(1, 2)) and agrees(got[3], right[3])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize("rows", [100, 2])
+def test_a_part_of_the_keys_has_its_part_of_the_gradient(
+    rows: int, biased: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As under context parallelism: output and statistics of all keys come with the backward pass of each part.
+    monkeypatch.setattr("te_fl.operators.attention._SCORES", rows * B * H * 3)
+    q, k, v = (tensor(B, h, 6, D, dtype=dtype, seed=i) for i, h in enumerate([H, 2, 2]))
+    bias, dout = tensor(1, H, 6, 6, seed=4), tensor(B, H, 6, D, dtype=dtype, seed=9)
+    leaves = [wide(x, True) for x in (q, k, v, bias)]
+    everything = torch.ones(6, 6, dtype=torch.bool)
+    whole = definition(*leaves[:3], everything, leaves[3] if biased else 0.0)
+    right = torch.autograd.grad(whole, leaves[: 3 + biased], wide(dout))
+    layout = NVTE_QKV_Layout.NVTE_BSHD_BSHD_BSHD
+    parts = []
+    for keys in (slice(0, 3), slice(3, 6)):
+        arguments = [x.transpose(1, 2) for x in (q, k[:, :, keys], v[:, :, keys])]
+        here = {"bias_type": 2 * biased}
+        forward, backward = call(layout, "NO_MASK", *arguments, **here)
+        given = bias[..., keys].contiguous() if biased else None
+        parts.append((*fused_attn_fwd(*forward, Bias=given), backward, given))
+    statistics = torch.logsumexp(torch.cat([part[1] for part in parts], -1), -1, keepdim=True)
+    out = whole.detach().to(dtype).transpose(1, 2)
+    got = [
+        fused_attn_bwd(
+            *backward, out, dout.transpose(1, 2), None, None,
+            [statistics, state, *([given] if biased else [])],
+        )
+        for _, _, state, backward, given in parts
+    ]  # fmt: skip
+    assert agrees(sum(wide(one[0]) for one in got), right[0].transpose(1, 2), dtype)
+    for i in (1, 2):
+        assert agrees(torch.cat([one[i] for one in got], 1), right[i].transpose(1, 2))
+    if biased:
+        assert agrees(torch.cat([one[3] for one in got], -1), right[3], dtype)
+    # The control: with its own statistics a part has the gradient of a softmax over itself alone.
+    own = fused_attn_bwd(*parts[0][3], out, dout.transpose(1, 2), None, None, list(parts[0][1:3]))
+    assert biased or not agrees(own[1], right[1][:, :, :3].transpose(1, 2))
+
+
+def test_the_backend_is_that_of_any_length_where_the_operator_serves() -> None:
+    kinds = (NVTE_QKV_Layout.NVTE_SBHD_SBHD_SBHD, 0, NVTE_Mask_Type.NVTE_CAUSAL_MASK, 0)
+    rest = (H, H, 9, 9, D, D, -1, 0)
+    half, single = 6, 4  # kBFloat16, kFloat32
+    backend = get_fused_attn_backend(True, half, half, *kinds, 0.0, *rest)
+    assert backend == NVTE_Fused_Attn_Backend.NVTE_F16_arbitrary_seqlen
+    for declined in (
+        (True, single, single, *kinds, 0.0, *rest),
+        (True, half, half, *kinds, 0.1, *rest),
+        (True, half, half, *kinds[:3], 1, 0.0, *rest),
+        (True, half, half, *kinds, 0.0, *rest, True),
+    ):
+        with pytest.raises(UnsupportedError):
+            get_fused_attn_backend(*declined)
 
 
 @pytest.mark.parametrize("biased", [False, True])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable
 from typing import Any
@@ -286,3 +287,9 @@ def test_what_is_no_step_of_adam_is_refused(mode: int, lists: list[int], report:
     with pytest.raises(ValueError, match=report):
         mt.multi_tensor_adam(1, flag(), given, 1e-3, 0.9, 0.99, 1e-8, 1, mode, 1, 0.0)
     assert all((t == 1).all() for tensors_ in given for t in tensors_)
+
+
+def test_adam_without_arguments_is_the_function_that_serves() -> None:
+    # TransformerEngine-FL 2.9 asks so in every step.
+    served = mt.multi_tensor_adam()
+    assert inspect.unwrap(served) is inspect.unwrap(mt.multi_tensor_adam)

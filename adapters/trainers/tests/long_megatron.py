@@ -2,7 +2,8 @@
 
 Megatron prints seven digits of a loss and four of a gradient's norm; the runs are compared in all of them. Without
 dropout, as on the host vendor the device's random numbers are the CPU's, and the loader's draws of a resumed run move
-them. MEGATRON_PATH names checkouts of Megatron-LM-FL, separated like a PATH.
+them. MEGATRON_PATH names checkouts of Megatron-LM-FL, separated like a PATH, and TEFL_PATH one of TransformerEngine-FL
+2.9, of which nothing has to be built: te-fl has its operators.
 """
 
 from __future__ import annotations
@@ -11,11 +12,21 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from adapters.trainers.tests.ranks import environment, folder, launch, results
+from adapters.trainers.tests.ranks import (
+    FULL,
+    environment,
+    folder,
+    killer,
+    launch,
+    results,
+    small_disk,
+)
+from adapters.trainers.tests.ranks import checkout as checkout_of
 from flagos_trainers import releases
 from flagos_trainers.megatron import places, retarget
 
@@ -43,14 +54,19 @@ PARALLEL = {
 
 
 def pretrain(
-    checkout: Path, ranks: int, options: str, fails: bool = False, **variables: str
+    checkout: Path,
+    ranks: int,
+    options: str,
+    fails: bool = False,
+    beside: tuple[Path, ...] = (),
+    **variables: str,
 ) -> str:
     names = {"FLAGOS_MEGATRON": "1", "CUDA_DEVICE_MAX_CONNECTIONS": "1", **variables}
     return launch(
         checkout / "pretrain_gpt.py",
         *MODEL.split(),
         *options.split(),
-        variables=environment(checkout, **names),
+        variables=environment(checkout, *beside, **names),
         ranks=ranks,
         fails=fails,
         timeout=900,
@@ -107,17 +123,97 @@ def test_experts_of_two_ranks_are_those_of_one(checkout: Path, tmp_path: Path) -
 
 @pytest.mark.parametrize(
     "options",
-    ["--bf16 --use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather", "--fp16"],
+    [
+        "--bf16 --use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather",
+        # Megatron begins at 2**32, which would leave out all six steps.
+        "--fp16 --initial-loss-scale 65536",
+    ],
 )
 def test_a_distributed_optimizer_and_halves_learn(checkout: Path, options: str) -> None:
     found = steps(pretrain(checkout, 2, options))
     assert float(found[6][0]) < float(found[1][0]) - 0.3
 
 
+# ---- The specification of TransformerEngine
+
+ENGINE = "--transformer-impl transformer_engine"
+# TransformerEngine has context parallelism in halves alone.
+HALVES = f"{ENGINE} --bf16 --use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather"
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
+    """`pretrain`, with TransformerEngine-FL and the metadata that its build would write."""
+    path = checkout_of("TEFL_PATH", "transformer_engine/plugin/core/__init__.py")
+    number = retarget.version(path / "transformer_engine")
+    site = tmp_path_factory.mktemp("engine")
+    (site / "transformer_engine.dist-info").mkdir()
+    (site / "transformer_engine.dist-info" / "METADATA").write_text(
+        f"Name: transformer_engine\nVersion: {number}\n"
+    )
+
+    def run(checkout: Path, ranks: int, options: str) -> str:
+        output = pretrain(
+            checkout, ranks, options, beside=(path, site), TE_FL_SKIP_CUDA="1", TE_FL_STRICT="1"
+        )
+        served = dict(re.findall(r"Op '(\w+)' using '([\w.]+)'", output))
+        assert served["generic_gemm"] == served["layernorm_fwd"] == "default.flagos_rs", served
+        return output
+
+    return run
+
+
+def test_the_engine_learns_what_the_local_specification_does(
+    checkout: Path,
+    saved: tuple[Path, dict[int, tuple[str, str]]],
+    engine: Callable[..., str],
+    tmp_path: Path,
+) -> None:
+    whole = steps(engine(checkout, 1, f"{ENGINE} {SAVE} {tmp_path}"))
+    for step, (loss, _) in saved[1].items():
+        assert float(whole[step][0]) == pytest.approx(float(loss), rel=2e-6)
+    (tmp_path / "latest_checkpointed_iteration.txt").write_text("3")
+    parallel = "--tensor-model-parallel-size 2 --sequence-parallel"
+    found = steps(engine(checkout, 2, f"{ENGINE} {parallel} --load {tmp_path}"))
+    for step in (4, 6):
+        assert float(found[step][0]) == pytest.approx(float(whole[step][0]), rel=2e-6)
+        assert float(found[step][1]) == pytest.approx(float(whole[step][1]), rel=2e-3)
+
+
+def test_a_distributed_optimizer_goes_on_in_data_and_context_parallel(
+    checkout: Path, engine: Callable[..., str], tmp_path: Path
+) -> None:
+    whole = steps(engine(checkout, 1, f"{HALVES} {SAVE} {tmp_path}"))
+    for parallel in ("", "--context-parallel-size 2"):
+        (tmp_path / "latest_checkpointed_iteration.txt").write_text("3")
+        found = steps(engine(checkout, 2, f"{HALVES} {parallel} --load {tmp_path}"))
+        assert sorted(found) == [4, 5, 6]
+        for step in (4, 6):
+            # bf16 has three digits.
+            assert float(found[step][0]) == pytest.approx(float(whole[step][0]), rel=1e-3)
+            assert float(found[step][1]) == pytest.approx(float(whole[step][1]), rel=2e-2)
+
+
+def test_grouped_experts_of_two_ranks_are_those_of_one(
+    checkout: Path, engine: Callable[..., str], tmp_path: Path
+) -> None:
+    grouped = f"{HALVES} {EXPERTS} --moe-grouped-gemm"
+    whole = steps(engine(checkout, 1, f"{grouped} {SAVE} {tmp_path}"))
+    (tmp_path / "latest_checkpointed_iteration.txt").write_text("3")
+    # TransformerEngine's extra states of grouped experts have names by rank; they are of FP8 alone. Megatron does not
+    # give another number of ranks the optimizer's state, so that the fourth step has the same gradient, and the fifth
+    # another optimizer.
+    parallel = "--expert-model-parallel-size 2 --dist-ckpt-strictness ignore_all --no-load-optim"
+    found = steps(engine(checkout, 2, f"{grouped} {parallel} --load {tmp_path}"))
+    assert float(found[4][0]) == pytest.approx(float(whole[4][0]), rel=1e-3)
+    assert float(found[4][1]) == pytest.approx(float(whole[4][1]), rel=2e-2)
+    assert float(found[6][0]) < float(found[4][0])
+
+
 def test_every_place_is_in_the_table(checkout: Path) -> None:
     version = str(retarget.version(checkout / "megatron"))
     assert version in releases.MEGATRON.values()
-    assert retarget.scan(checkout / "megatron") == places.of(version)
+    assert retarget.scan(checkout / "megatron") == places.of("megatron", version)
 
 
 def test_the_doubles_have_megatrons_names(checkout: Path) -> None:
@@ -141,31 +237,26 @@ def test_the_doubles_have_megatrons_names(checkout: Path) -> None:
 def test_a_killed_rank_ends_the_job_and_leaves_the_checkpoint(
     checkout: Path, tmp_path: Path
 ) -> None:
-    killer = tmp_path / "kill"
-    killer.mkdir()
-    # In the path of both ranks: the second kills itself when Megatron has saved the third iteration.
-    (killer / "sitecustomize.py").write_text(
-        "import os, signal, threading, time\n"
-        "def watch():\n"
-        "    while not os.path.exists(os.environ['LATEST']): time.sleep(0.01)\n"
-        "    os.kill(os.getpid(), signal.SIGKILL)\n"
-        "if os.environ.get('LOCAL_RANK') == '1': threading.Thread(target=watch, daemon=True).start()\n"
-    )
     place = tmp_path / "saved"
     latest = place / "latest_checkpointed_iteration.txt"
-    variables = environment(
-        checkout, killer, FLAGOS_MEGATRON="1", CUDA_DEVICE_MAX_CONNECTIONS="1", LATEST=str(latest)
-    )
-    options = f"--train-iters 200 {SAVE} {place}".split()
-    output = launch(
-        checkout / "pretrain_gpt.py",
-        *MODEL.split(),
-        *options,
-        variables=variables,
-        fails=True,
-        timeout=900,
-    )
-    assert "Signal 9" in output
-    assert 4 in steps(
-        pretrain(checkout, 2, f"--load {place} --ckpt-step 3 --override-opt-param-scheduler")
-    )
+    # The last of 200 iterations is far.
+    options = f"--train-iters 200 {SAVE} {place}"
+    beside = (killer(tmp_path, latest),)
+    assert "Signal 9" in pretrain(checkout, 2, options, fails=True, beside=beside)
+    goes_on(checkout, place)
+
+
+def test_a_full_disk_ends_the_job_and_leaves_the_checkpoint(checkout: Path, tmp_path: Path) -> None:
+    # A checkpoint has 2.6 MB.
+    with small_disk(tmp_path, 4) as place:
+        output = pretrain(checkout, 2, f"{SAVE} {place}", fails=True)
+        assert FULL.search(output), output[-4000:]
+        assert goes_on(checkout, place) == 3
+
+
+def goes_on(checkout: Path, place: Path) -> int:
+    """Loads the last checkpoint and makes two steps. Returns its iteration."""
+    saved = int((place / "latest_checkpointed_iteration.txt").read_text())
+    options = f"--load {place} --override-opt-param-scheduler --train-iters {saved + 2}"
+    assert saved + 1 in steps(pretrain(checkout, 2, options))
+    return saved

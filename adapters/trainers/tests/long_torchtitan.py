@@ -7,14 +7,25 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
 
-from adapters.trainers.tests.ranks import checkout, environment, folder, launch
+from adapters.trainers.tests.ranks import (
+    FULL,
+    checkout,
+    environment,
+    folder,
+    killer,
+    launch,
+    small_disk,
+)
 
 folder()
 TITAN = checkout("TORCHTITAN_PATH", "torchtitan/train.py")
+# Megabytes: a checkpoint has 74.
+DISK = 110
 OPTIONS = """--training.steps 6 --training.seq_len 128 --training.local_batch_size 2 --metrics.log_freq 1 --debug.seed 5
     --training.dataset c4_test"""
 SAVE = "--checkpoint.enable --checkpoint.interval 3"
@@ -33,10 +44,17 @@ def words(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-def train(words: Path, place: Path, options: str = "", ranks: int = 2, fails: bool = False) -> str:
+def train(
+    words: Path,
+    place: Path,
+    options: str = "",
+    ranks: int = 2,
+    fails: bool = False,
+    beside: tuple[Path, ...] = (),
+) -> str:
     config = TITAN / "torchtitan/models/llama3/train_configs/debug_model.toml"
     given = f"--job.config_file {config} --job.dump_folder {place} --training.dataset_path {words} {OPTIONS} {options}"
-    variables = environment(TITAN, HF_HUB_OFFLINE="1")
+    variables = environment(TITAN, *beside, HF_HUB_OFFLINE="1")
     return launch(
         TITAN / "torchtitan/train.py",
         *given.split(),
@@ -99,3 +117,36 @@ def test_a_compiled_model_learns_the_same(words: Path, tmp_path: Path) -> None:
 def test_float8_is_refused(words: Path, tmp_path: Path) -> None:
     output = train(words, tmp_path, "--model.converters quantize.linear.float8", fails=True)
     assert "float8 is only supported on SM89 or later" in output
+
+
+SAVE_OFTEN = "--checkpoint.enable --checkpoint.interval 2"
+
+
+@pytest.fixture(scope="module")
+def whole(words: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[int, float]:
+    """The losses of a run that nothing happens to."""
+    return losses(train(words, tmp_path_factory.mktemp("whole"), SAVE_OFTEN))
+
+
+def test_a_killed_rank_ends_the_job_and_leaves_the_checkpoint(
+    words: Path, tmp_path: Path, whole: dict[int, float]
+) -> None:
+    place = tmp_path / "broken"
+    # A folder of a checkpoint with metadata is whole.
+    beside = (killer(tmp_path, place / "checkpoint" / "step-2" / ".metadata"),)
+    assert "Signal 9" in train(words, place, SAVE_OFTEN, fails=True, beside=beside)
+    resumed = losses(train(words, place, SAVE_OFTEN))
+    assert resumed == {step: whole[step] for step in resumed}
+    assert min(resumed) in (3, 5) and max(resumed) == 6
+
+
+def test_a_full_disk_ends_the_job_and_leaves_the_checkpoint(
+    words: Path, tmp_path: Path, whole: dict[int, float]
+) -> None:
+    # There is room for one checkpoint.
+    with small_disk(tmp_path, DISK) as disk:
+        output = train(words, disk, SAVE_OFTEN, fails=True)
+        shutil.copytree(disk, tmp_path / "larger")
+    assert FULL.search(output), output[-4000:]
+    resumed = losses(train(words, tmp_path / "larger", SAVE_OFTEN))
+    assert resumed == {step: whole[step] for step in (3, 4, 5, 6)}

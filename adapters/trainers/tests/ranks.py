@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +17,18 @@ import pytest
 VARIABLE = "TRAINERS_PATH"
 PROGRAMS = Path(__file__).with_name("programs")
 # What a shell has set must not choose another device, or another path, for a run.
-_OURS = ("DS_", "ACCELERATE_", "FLAGOS_", "MASTER_", "RANK", "WORLD_SIZE", "LOCAL_RANK")
+_OURS = (
+    "DS_",
+    "ACCELERATE_",
+    "FLAGOS_",
+    "TEFL_",
+    "TE_FL_",
+    "NVTE_",
+    "MASTER_",
+    "RANK",
+    "WORLD_SIZE",
+    "LOCAL_RANK",
+)
 
 
 def folder() -> Path:
@@ -43,6 +57,40 @@ def environment(*paths: Path, **variables: str) -> dict[str, str]:
     kept["PATH"] = os.pathsep.join((str(home / "bin"), kept["PATH"]))  # ninja
     kept["PYTHONPATH"] = os.pathsep.join(map(str, (home, *paths)))
     return {**kept, "OMP_NUM_THREADS": "1", "FLAGOS_HOST_DEVICES": "2", **variables}
+
+
+_WATCHER = """
+import os, signal, threading, time
+def watch():
+    while not os.path.exists({path!r}): time.sleep(0.01)
+    os.kill(os.getpid(), signal.SIGKILL)
+if os.environ.get("LOCAL_RANK") == "1": threading.Thread(target=watch, daemon=True).start()
+"""
+#: What writers say of a full disk: the system's words, or those of torch's writer of archives.
+FULL = re.compile("No space left on device|inline_container")
+
+
+def killer(place: Path, path: Path) -> Path:
+    """A folder to put on the path of a job: its second rank is killed as soon as a path exists."""
+    folder = place / "killer"
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text(_WATCHER.format(path=str(path)))
+    return folder
+
+
+@contextmanager
+def small_disk(place: Path, megabytes: int) -> Iterator[Path]:
+    """A file system of a size. Skips the test where mounting is not allowed."""
+    folder = place / "disk"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"a small disk is mounted: {done.stderr.strip()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
 
 
 def launch(

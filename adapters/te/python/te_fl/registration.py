@@ -20,7 +20,7 @@ def register(registry: Any) -> None:
         (operators.IMPL_ID, kinds.DEFAULT, operators.PRIORITY, operators.OPERATORS),
         (reference.IMPL_ID, kinds.REFERENCE, reference.PRIORITY, reference.OPERATORS),
     ):
-        for name, function in functions.items():
+        for name, function in {**functions, **operators.QUESTIONS}.items():
             if registry.get_implementation(name, impl_id) is None:
                 registry.register_impl(
                     types.OpImpl(

@@ -16,8 +16,9 @@ from flagos_trainers import releases
 
 _CHECK = """
 Checks the trainers of this interpreter: their releases, the tools that DeepSpeed compiles its host code with, and the
-places of Megatron-LM-FL's sources that say `cuda`. With --deepspeed, lists the options of a configuration that flagos
-does not serve. Exits with 1 if a trainer that is there cannot train, or an option is not served.
+places of Megatron-LM-FL's and TransformerEngine's sources that say `cuda`. With --deepspeed, lists the options of a
+configuration that flagos does not serve. Exits with 1 if a trainer that is there cannot train, or an option is not
+served.
 
 examples:
   $ flagos trainers check
@@ -26,8 +27,8 @@ examples:
 """
 
 _PLACES = """
-Lists the modules of a checkout of Megatron-LM-FL that are read as if they said flagos, and how many places of each kind
-they have.
+Lists the modules of a checkout of Megatron-LM-FL or TransformerEngine-FL that are read as if they said flagos, and how
+many places of each kind they have.
 
 examples:
   $ flagos trainers places Megatron-LM-FL
@@ -50,10 +51,14 @@ def parser() -> argparse.ArgumentParser:
         commands,
         "places",
         list_places,
-        summary="list the places of Megatron-LM-FL that say cuda",
+        summary="list the places of a checkout that say cuda",
         details=_PLACES,
     )
-    listing.add_argument("checkout", type=Path, help="the folder that has the folder `megatron`")
+    listing.add_argument(
+        "checkout",
+        type=Path,
+        help="the folder that has the folder `megatron`, or `transformer_engine`",
+    )
     return result
 
 
@@ -65,7 +70,11 @@ def run(arguments: list[str]) -> int:
 
 def check(options: argparse.Namespace) -> int:
     """Checks the trainers, and a configuration."""
-    found = {"deepspeed": _deepspeed(), "megatron": _megatron()}
+    found = {
+        "deepspeed": _deepspeed(),
+        "megatron": _retargeted("megatron", "Megatron Core"),
+        "transformer_engine": _retargeted("transformer_engine", "TransformerEngine"),
+    }
     problems = []
     if options.deepspeed is not None:
         from flagos_trainers.deepspeed import rules
@@ -76,7 +85,7 @@ def check(options: argparse.Namespace) -> int:
         print_json({**found, "configuration": problems})
         return int(failed)
     for name, trainer in found.items():
-        print(f"{name:<10} {trainer['version'] or 'not there'}")
+        print(f"{name:<18} {trainer['version'] or 'not there'}")
         for kind in ("problems", "notes"):
             for text in trainer[kind]:
                 print(f"  {text}")
@@ -91,11 +100,13 @@ def list_places(options: argparse.Namespace) -> int:
     """Prints the places of a checkout."""
     from flagos_trainers.megatron import retarget
 
-    package = options.checkout / "megatron"
-    if retarget.version(package) is None:
+    packages = [options.checkout / name for name in releases.RETARGETED]
+    package = next((path for path in packages if retarget.version(path) is not None), None)
+    if package is None:
         raise CommandError(
-            f"{options.checkout} is no checkout of Megatron-LM-FL: megatron/core/package_info.py is missing",
-            "name the folder that has the folder `megatron`",
+            f"{options.checkout} is no checkout of Megatron-LM-FL or TransformerEngine-FL: it has neither "
+            "megatron/core/package_info.py nor a transformer_engine with a version",
+            "name the folder that has the folder `megatron` or `transformer_engine`",
         )
     found = retarget.scan(package)
     if options.json:
@@ -146,21 +157,21 @@ def _deepspeed() -> dict[str, Any]:
     return {"version": version, "problems": [wrong] if wrong else [], "notes": notes}
 
 
-def _megatron() -> dict[str, Any]:
+def _retargeted(name: str, title: str) -> dict[str, Any]:
     from flagos_trainers.megatron import places, retarget
 
-    package = retarget.package()
+    package = retarget.package(name)
     if package is None:
         return {"version": None, "problems": [], "notes": []}
     version = str(retarget.version(package))
-    wrong = releases.wrong("Megatron Core", version, releases.MEGATRON)
+    wrong = releases.wrong(title, version, releases.RETARGETED[name])
     if wrong:
         return {"version": version, "problems": [wrong], "notes": []}
-    known, found = places.of(version) or {}, retarget.scan(package)
+    known, found = places.of(name, version) or {}, retarget.scan(package)
     notes = [
-        f"{module} has places that say cuda and were not looked at: {found.get(module, {})} instead of "
+        f"{module} has places that say cuda and were not looked at: {found[module]} instead of "
         f"{known.get(module, {})}"
-        for module in sorted(known.keys() | found.keys())
-        if known.get(module) != found.get(module)
+        for module in sorted(found)
+        if known.get(module) != found[module]
     ]
     return {"version": version, "problems": [], "notes": notes}

@@ -6,6 +6,10 @@ from __future__ import annotations
 DEEPSPEED = {"0.19": "0.19.8"}
 #: Megatron Core's minor releases in Megatron-LM-FL.
 MEGATRON = {"0.17": "0.17.1", "0.18": "0.18.0"}
+#: TransformerEngine's, as TransformerEngine-FL has them.
+TRANSFORMER_ENGINE = {"2.9": "2.9.0"}
+#: The packages whose modules are read as if they said flagos, with their releases.
+RETARGETED = {"megatron": MEGATRON, "transformer_engine": TRANSFORMER_ENGINE}
 
 
 def minor(number: str) -> str:

@@ -1,7 +1,9 @@
-"""TRL's GRPO with transformers' generation, on the device that accelerate chooses: ``grpo.py FOLDER [resume]``.
+"""TRL's GRPO on the device that accelerate chooses: ``grpo.py FOLDER [resume | vllm | asleep]``.
 
-A tiny Llama learns to say words with an h. Prints the losses, rewards and the words that it generated, and with
-``resume`` those of a run that went on from the checkpoint of the second of four steps.
+A tiny Llama learns to say words with an h. Prints the losses, rewards and the words that it generated; with ``resume``
+those of a run that went on from the checkpoint of the second of four steps. With ``vllm`` vLLM generates in the same
+process, and with ``asleep`` it sleeps while the trainer learns: weights and caches leave the device, and the trainer's
+weights take their places. Then it also prints what vLLM and the trainer's model say of the same prompts at the end.
 """
 
 from __future__ import annotations
@@ -59,8 +61,8 @@ def reward(completions: list[str], **_: Any) -> list[float]:
     return [float(sum("h" in word for word in text.split())) for text in completions]
 
 
-def trainer(folder: Path) -> Any:
-    """A new trainer, with the same weights whatever the device."""
+def model_in(folder: Path) -> str:
+    """A new model, with the same weights whatever the device, saved where vLLM reads its configuration."""
     torch.manual_seed(5)
     config = LlamaConfig(
         vocab_size=len(WORDS),
@@ -73,6 +75,20 @@ def trainer(folder: Path) -> Any:
         eos_token_id=1,
         bos_token_id=None,
     )
+    LlamaForCausalLM(config).save_pretrained(folder / "model")
+    tokenizer().save_pretrained(folder / "model")
+    return str(folder / "model")
+
+
+def trainer(folder: Path, what: str) -> Any:
+    """A new trainer."""
+    vllm = {
+        "use_vllm": True,
+        "vllm_mode": "colocate",
+        "vllm_enable_sleep_mode": what == "asleep",
+        "vllm_gpu_memory_utilization": 0.02,
+        "vllm_max_model_length": 64,
+    }
     arguments = GRPOConfig(
         output_dir=str(folder),
         per_device_train_batch_size=4,
@@ -87,9 +103,10 @@ def trainer(folder: Path) -> Any:
         gradient_checkpointing=False,
         disable_tqdm=True,
         seed=5,
+        **(vllm if what in ("vllm", "asleep") else {}),
     )
     return GRPOTrainer(
-        LlamaForCausalLM(config),
+        LlamaForCausalLM.from_pretrained(model_in(folder)),
         reward_funcs=reward,
         args=arguments,
         train_dataset=Dataset.from_dict(
@@ -99,23 +116,61 @@ def trainer(folder: Path) -> Any:
     )
 
 
+def at_the_end(made: Any) -> dict[str, Any]:
+    """What vLLM and the trainer's model say without chance, and the bytes on the device with vLLM awake and asleep."""
+    from vllm import SamplingParams
+
+    engine, device = made.vllm_generation.llm, torch.flagos
+    prompts = [tokenizer()(text)["input_ids"] for text in ("the pilot said", "she wanted to")]
+    made.vllm_generation.sync_weights()
+    if made.args.vllm_enable_sleep_mode:
+        engine.wake_up(tags=["kv_cache"])
+    awake = device.memory_allocated()
+    answers = engine.generate(
+        [{"prompt_token_ids": prompt} for prompt in prompts],
+        SamplingParams(temperature=0, max_tokens=8, ignore_eos=True),
+        use_tqdm=False,
+    )
+    if made.args.vllm_enable_sleep_mode:
+        engine.sleep(level=2)
+    return {
+        "vllm": [list(answer.outputs[0].token_ids) for answer in answers],
+        "model": greedy(made.model.eval(), prompts),
+        "before": greedy(LlamaForCausalLM.from_pretrained(made.model.name_or_path), prompts),
+        "awake": awake,
+        "after": device.memory_allocated(),
+    }
+
+
+def greedy(model: Any, prompts: list[list[int]]) -> list[list[int]]:
+    """What a model of transformers says without chance."""
+    said = []
+    for prompt in prompts:
+        given = torch.tensor([prompt], device=model.device)
+        whole = model.generate(given, do_sample=False, max_new_tokens=8, min_new_tokens=8)
+        said.append(whole[0, len(prompt) :].tolist())
+    return said
+
+
 def main() -> None:
     """Trains four steps."""
     folder = Path(sys.argv[1])
     torch.set_num_threads(1)
-    made = trainer(folder)
-    resumed = "resume" in sys.argv
+    what = sys.argv[2] if len(sys.argv) > 2 else "grpo"
+    made = trainer(folder, what)
+    resumed = what == "resume"
     made.train(resume_from_checkpoint=str(folder / "checkpoint-2") if resumed else None)
     logged = [entry for entry in made.state.log_history if "loss" in entry]
     if made.is_world_process_zero():
         found = {
-            "case": "resume" if resumed else "grpo",
+            "case": what,
             "device": str(made.accelerator.device),
             "steps": [
                 [float(entry[name]).hex() for name in ("loss", "reward", "grad_norm")]
                 for entry in logged
             ],
             "said": said,
+            **(at_the_end(made) if what in ("vllm", "asleep") else {}),
         }
         print("RESULT " + json.dumps(found), flush=True)
     if torch.distributed.is_initialized():

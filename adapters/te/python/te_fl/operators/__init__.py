@@ -13,6 +13,7 @@ from typing import Any
 from te_fl.operators import (
     activation,
     attention,
+    attention_backend,
     dropout,
     flash_attention,
     gemm,
@@ -78,4 +79,10 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "scaled_softmax_forward": softmax.scaled_softmax_forward,
     "scaled_upper_triang_masked_softmax_backward": softmax.scaled_softmax_backward,
     "scaled_upper_triang_masked_softmax_forward": softmax.scaled_upper_triang_masked_softmax_forward,
+}
+
+#: What modules ask before they call operators. One answer holds for an operator and its plain formula.
+QUESTIONS: dict[str, Callable[..., Any]] = {
+    "get_fused_attn_backend": attention_backend.get_fused_attn_backend,
+    "get_num_cublas_streams": gemm.get_num_cublas_streams,
 }

@@ -95,6 +95,16 @@ def renamed(**old: str) -> Callable[[F], F]:
     return decorate
 
 
+def itself_without_arguments(function: F) -> F:
+    """A decorator: TransformerEngine-FL 2.9 asks for the function that serves Adam by a call without arguments."""
+
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs) if args or kwargs else function
+
+    return call  # type: ignore[return-value]
+
+
 def unless(flag: torch.Tensor | None, new: torch.Tensor, old: torch.Tensor) -> torch.Tensor:
     """``old`` when ``flag``, a tensor on the device, is set, else ``new``. The host does not wait."""
     return new if flag is None else torch.where(flag != 0, old, new)

@@ -26,6 +26,11 @@ from te_fl.operators.attention_call import (
 #: (call, q, k, v) → the output, and (call, q, k) → the log-sum-exp, of tensors as (b, h, s, d).
 Attend = Callable[[Call, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 LogSumExp = Callable[[Call, torch.Tensor, torch.Tensor], torch.Tensor]
+#: (call, (q, k, v), output, its gradient, log-sum-exp) → the gradients of q, k, v and of the bias.
+Differentiate = Callable[
+    [Call, tuple[torch.Tensor, ...], torch.Tensor, torch.Tensor, torch.Tensor],
+    tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None],
+]
 
 # The number of float32 scores kept at once: 1 GiB.
 _SCORES = 1 << 28
@@ -146,6 +151,45 @@ def _logsumexp(call: Call, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
     return parts[0] if len(parts) == 1 else torch.cat(parts, 2)
 
 
+def _differentiate(
+    call: Call,
+    qkv: tuple[torch.Tensor, ...],
+    out: torch.Tensor,
+    dout: torch.Tensor,
+    statistics: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]:
+    """The gradients where ``out`` and ``statistics`` are of more keys than k has, for some queries at a time."""
+    q, k, v = (x.to(torch.promote_types(x.dtype, torch.float32)) for x in qkv)
+    groups = q.shape[1] // k.shape[1]
+    k, v = (x.repeat_interleave(groups, 1) for x in (k, v))
+    mask = scores_mask(call, *qkv[:2])
+    if mask is not None:
+        mask = mask.expand(*mask.shape[:2], q.shape[2], k.shape[2])
+    biases = None if call.bias is None else torch.zeros_like(call.bias, dtype=q.dtype)
+    dq, dk, dv = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)
+    rows = max(1, _SCORES // max(1, q.shape[0] * q.shape[1] * k.shape[2]))
+    for begin in range(0, q.shape[2], rows):
+        part = slice(begin, begin + rows)
+        scores = (q[:, :, part] @ k.mT).mul_(call.scale)
+        if mask is not None and mask.dtype == torch.bool:
+            scores.masked_fill_(~mask[:, :, part], float("-inf"))
+        elif mask is not None:
+            scores.add_(mask[:, :, part])
+        # A query without a key has no finite score, and no weight.
+        weights = (scores - statistics[:, :, part]).exp_().nan_to_num_(0.0)
+        gradient = dout[:, :, part].to(q.dtype)
+        dv += weights.mT @ gradient
+        of_weights = gradient @ v.mT - (gradient * out[:, :, part]).sum(-1, keepdim=True)
+        of_scores = weights * of_weights
+        dq[:, :, part] = (of_scores @ k) * call.scale
+        dk += (of_scores.mT @ q[:, :, part]) * call.scale
+        if biases is not None:
+            here = biases[:, :, part] if biases.shape[2] > 1 else biases
+            here += of_scores.sum_to_size(here.shape)
+    dk, dv = (x.unflatten(1, (-1, groups)).sum(2) for x in (dk, dv))
+    return dq, dk, dv, biases
+
+
 def fused_attn_fwd(*args: Any, **kwargs: Any) -> list[torch.Tensor]:
     """[output, log-sum-exp of the scores (b, h, q, 1), state of the random generator].
 
@@ -218,23 +262,37 @@ def _forward(
         q = to_bhsd(Q, call.q_format)
         k, v = (to_bhsd(x, call.kv_format) for x in (K, V))
         out = _from_bhsd(attend(call, q, k, v), format_of(o_format, call.q_format))
-        statistics = logsumexp(call, q, k)
-    return [out, statistics, torch.zeros(2, dtype=torch.int64, device=Q.device)]
+        return [out, *_auxiliary(logsumexp(call, q, k))]
+
+
+def _auxiliary(statistics: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The statistics, and a state of the random generator in the same storage.
+
+    The backward pass gets both. Statistics in another storage are not those that the forward pass made: under context
+    parallelism they are of the keys of all ranks, as the output is.
+    """
+    count = (statistics.numel() + 3) // 4 * 4
+    both = torch.zeros(count + 4, dtype=torch.float32, device=statistics.device)
+    kept = both[: statistics.numel()].view(statistics.shape)
+    return kept.copy_(statistics), both[count:].view(torch.int64)
 
 
 def fused_attn_bwd(*args: Any, **kwargs: Any) -> list[torch.Tensor | None]:
     """[dQ, dK, dV, gradient of the bias or None]. The forward pass is computed again."""
-    return backward(_attend, args, kwargs)
+    return backward(_attend, _differentiate, args, kwargs)
 
 
-def backward(attend: Attend, args: Args, kwargs: Kwargs) -> list[torch.Tensor | None]:
-    """``fused_attn_bwd`` by autograd of ``attend``."""
+def backward(
+    attend: Attend, differentiate: Differentiate, args: Args, kwargs: Kwargs
+) -> list[torch.Tensor | None]:
+    """``fused_attn_bwd`` by autograd of ``attend``; for output and statistics of more keys by ``differentiate``."""
     args, kwargs = backward_arguments(args, kwargs)
-    return _backward(attend, *args, **kwargs)
+    return _backward(attend, differentiate, *args, **kwargs)
 
 
 def _backward(
     attend: Attend,
+    differentiate: Differentiate,
     max_seqlen_q: int,
     max_seqlen_kv: int,
     attn_scale: float,
@@ -284,6 +342,20 @@ def _backward(
         aux[2] if len(aux) > 2 else None,
         (Q, K, V, dO),
     )
+    dout_format = format_of(do_format, format_of(o_format, call.q_format))
+    if _of_more_keys(aux):
+        with torch.no_grad():
+            qkv = (to_bhsd(Q, call.q_format), *(to_bhsd(x, call.kv_format) for x in (K, V)))
+            shape = (*qkv[0].shape[:3], qkv[2].shape[3])
+            out = to_bhsd(O, format_of(o_format, call.q_format)).reshape(shape)
+            dout = to_bhsd(dO, dout_format).reshape(shape)
+            dq, dk, dv, dbias = differentiate(call, qkv, out, dout, aux[0].reshape(*shape[:3], 1))
+        dq_format, dkv_format = formats_of(dqkv_layout, (call.q_format, call.kv_format))
+        return [
+            _from_bhsd(dq.to(Q.dtype), dq_format),
+            *(_from_bhsd(dx.to(Q.dtype), dkv_format) for dx in (dk, dv)),
+            None if dbias is None or call.bias is None else dbias.to(call.bias.dtype),
+        ]
     leaves = [x.detach().requires_grad_() for x in (Q, K, V)]
     bias = call.bias
     with torch.enable_grad():
@@ -294,7 +366,6 @@ def _backward(
         k, v = (to_bhsd(x, call.kv_format) for x in leaves[1:])
         out = attend(call, q, k, v)
         inputs = [*leaves, *([bias] if bias is not None else [])]
-        dout_format = format_of(do_format, format_of(o_format, call.q_format))
         dout = to_bhsd(dO, dout_format).reshape(out.shape).to(out.dtype)
         dq, dk, dv, *rest = torch.autograd.grad(out, inputs, dout)
     dq_format, dkv_format = formats_of(dqkv_layout, (call.q_format, call.kv_format))
@@ -303,3 +374,11 @@ def _backward(
         *(_from_bhsd(to_bhsd(dx, call.kv_format), dkv_format) for dx in (dk, dv)),
         rest[0] if rest else None,
     ]
+
+
+def _of_more_keys(aux: list[Any]) -> bool:
+    """Whether the statistics are not those that `fused_attn_fwd` returned with the state of the random generator."""
+    if len(aux) < 2 or not all(isinstance(one, torch.Tensor) for one in aux[:2]):
+        return False
+    statistics, state = (one.untyped_storage().data_ptr() for one in aux[:2])
+    return bool(statistics != state)

@@ -10,7 +10,13 @@ from typing import Any, NamedTuple
 
 import torch
 
-from te_fl.operators.arguments import assign, renamed, torch_dtype, unless
+from te_fl.operators.arguments import (
+    assign,
+    itself_without_arguments,
+    renamed,
+    torch_dtype,
+    unless,
+)
 from te_fl.operators.quantization import to_fp8
 
 _Lists = list[list[torch.Tensor]]
@@ -173,6 +179,7 @@ def _adam(
                 target.copy_(unless(noop_flag, value.to(target.dtype), target))
 
 
+@itself_without_arguments
 @renamed(eps="epsilon")
 def multi_tensor_adam(
     chunk_size: int,

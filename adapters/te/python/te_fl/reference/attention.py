@@ -83,6 +83,28 @@ def logsumexp(call: Call, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
     return torch.logsumexp(scores, -1, keepdim=True).float()
 
 
+def differentiate(
+    call: Call,
+    qkv: tuple[torch.Tensor, ...],
+    out: torch.Tensor,
+    dout: torch.Tensor,
+    statistics: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]:
+    """The gradients of q, k, v and of the bias, where ``out`` and ``statistics`` are of more keys than k has."""
+    q, k, v = (wide(x) for x in qkv)
+    scores, allowed = _scores(call, *qkv[:2])
+    weights = torch.where(allowed, torch.exp(scores - statistics), 0.0)
+    groups, dout = q.shape[1] // k.shape[1], wide(dout)
+    k, v = (x.repeat_interleave(groups, 1) for x in (k, v))
+    of_scores = weights * (dout @ v.mT - (dout * out).sum(-1, keepdim=True))
+    dk, dv = (
+        x.unflatten(1, (-1, groups)).sum(2)
+        for x in (call.scale * of_scores.mT @ q, weights.mT @ dout)
+    )
+    dbias = None if call.bias is None else of_scores.sum_to_size(call.bias.shape)
+    return call.scale * of_scores @ k, dk, dv, dbias
+
+
 def fused_attn_fwd(*args: Any, **kwargs: Any) -> list[torch.Tensor]:
     """[output, log-sum-exp of the scores, state of the random generator]."""
     return forward(attend, logsumexp, args, kwargs)
@@ -90,7 +112,7 @@ def fused_attn_fwd(*args: Any, **kwargs: Any) -> list[torch.Tensor]:
 
 def fused_attn_bwd(*args: Any, **kwargs: Any) -> list[torch.Tensor | None]:
     """[dQ, dK, dV, gradient of the bias or None], by autograd."""
-    return backward(attend, args, kwargs)
+    return backward(attend, differentiate, args, kwargs)
 
 
 class ReferenceFlashAttention(FlashAttention):

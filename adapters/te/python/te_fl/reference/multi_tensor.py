@@ -11,7 +11,13 @@ from typing import Any
 
 import torch
 
-from te_fl.operators.arguments import assign, renamed, torch_dtype, unless
+from te_fl.operators.arguments import (
+    assign,
+    itself_without_arguments,
+    renamed,
+    torch_dtype,
+    unless,
+)
 from te_fl.reference.precision import wide
 from te_fl.reference.quantization import encode
 
@@ -84,6 +90,7 @@ def _check(tensor_lists: _Lists, mode: int) -> None:
         raise ValueError(f"mode must be 0 (decay in the gradient) or 1 (beside it), got {mode}")
 
 
+@itself_without_arguments
 @renamed(eps="epsilon")
 def multi_tensor_adam(
     chunk_size: int,

@@ -1,7 +1,7 @@
 """How flagos becomes the platform of Megatron-LM-FL: ``FLAGOS_MEGATRON=1``.
 
 Its list of platforms has names, and no entry point. torch_fl calls `install` at the end of torch's import, before any
-module of Megatron is imported: most of them say `cuda` beside the platform (`retarget`).
+module of Megatron is imported: most of them say `cuda` beside the platform (`retarget`), and so do TransformerEngine's.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ _MANAGER = "megatron.plugin.platform.platform_manager"
 
 
 def install() -> None:
-    """Has Megatron's modules retargeted, and its platform completed, as they are imported. Idempotent.
+    """Has the modules retargeted, and Megatron's platform completed, as they are imported. Idempotent.
 
-    Raises RuntimeError where a module of Megatron that says `cuda` is imported already.
+    Raises RuntimeError where a module that says `cuda` is imported already.
     """
     early = retarget.unchanged()
     if early:
@@ -59,13 +59,20 @@ def problem() -> str | None:
     """Why flagos cannot serve Megatron-LM-FL in this process, with the remedy; None if it can."""
     import torch
 
-    package = retarget.package()
+    package = retarget.package(retarget.MEGATRON)
     number = None if package is None else retarget.version(package)
     if number is None:
         return "Megatron-LM-FL is not importable: put its checkout on PYTHONPATH"
     wrong = releases.wrong("Megatron Core", number, releases.MEGATRON)
     if wrong is not None:
         return f"{wrong}: take a checkout of Megatron-LM-FL with one of these"
+    engine = retarget.package(retarget.TRANSFORMER_ENGINE)
+    if engine is not None:
+        wrong = releases.wrong(
+            "TransformerEngine", str(retarget.version(engine)), releases.TRANSFORMER_ENGINE
+        )
+        if wrong is not None:
+            return f"{wrong}: take TransformerEngine-FL with one of these, or none"
     if torch.flagos.device_count() == 0:  # type: ignore[attr-defined]
         return (
             "this process has no flagos device: `flagos devices` shows the vendors with the reasons"

@@ -1,4 +1,4 @@
-"""What Megatron-LM-FL takes of `torch.cuda`, where `torch.flagos` has it under another name or not at all.
+"""What Megatron-LM-FL and TransformerEngine take of `torch.cuda`, where `torch.flagos` has it otherwise or not at all.
 
 Other names are those of `torch.flagos`. An access to a name that only CUDA has raises AttributeError, which says so.
 """
@@ -6,6 +6,7 @@ Other names are those of `torch.flagos`. An access to a name that only CUDA has 
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import torch
@@ -13,7 +14,13 @@ import torch
 from flagos import UnsupportedError
 from flagos_trainers.megatron import ranges as nvtx
 
-__all__ = ["CUDAPluggableAllocator", "OutOfMemoryError", "nvtx"]
+__all__ = [
+    "CUDAPluggableAllocator",
+    "OutOfMemoryError",
+    "get_device_capability",
+    "get_device_properties",
+    "nvtx",
+]
 
 OutOfMemoryError = torch.OutOfMemoryError
 
@@ -30,6 +37,27 @@ _ONLY_CUDA = {
     "cudart": "it is CUDA's runtime: leave out --profile, or take --use-pytorch-profiler",
     "device_memory_used": "the driver's figure is CUDA's: torch.flagos.mem_get_info has the device's",
 }
+
+
+# The trainers compare a device's generation with NVIDIA's numbers, which other vendors do not have: theirs have what
+# the first generation with bfloat16 has, and none of the FP8 kernels of later ones.
+_WITH_BFLOAT16 = (8, 0)
+
+
+def get_device_capability(device: Any = None) -> tuple[int, int]:
+    """The generation of a device in NVIDIA's numbers."""
+    properties = get_device_properties(device)
+    return properties.major, properties.minor
+
+
+def get_device_properties(device: Any = None) -> Any:
+    """The properties of a device, with its generation in NVIDIA's numbers."""
+    found = torch.flagos.get_device_properties(device)  # type: ignore[attr-defined]
+    if found.vendor == "cuda":
+        return found
+    names = [name for name in dir(found) if not name.startswith("_")]
+    values = {name: getattr(found, name) for name in names}
+    return SimpleNamespace(**{**values, "major": _WITH_BFLOAT16[0], "minor": _WITH_BFLOAT16[1]})
 
 
 class CUDAPluggableAllocator:

@@ -1,8 +1,9 @@
-"""Megatron-LM-FL's modules, read as if they said `flagos` where they say `cuda`.
+"""Megatron-LM-FL's modules, and those of TransformerEngine, read as if they said `flagos` where they say `cuda`.
 
-Its platform is asked in many places, and in others `torch.cuda` is. The syntax trees of `megatron.*` are changed as
-these modules are imported. Nothing on disk changes, lines keep their numbers, and torch stays as it is, so that a
-CUDA device of torch beside flagos keeps its name:
+Megatron's platform is asked in many places, and in others `torch.cuda` is; TransformerEngine has no platform. The
+syntax trees of `megatron.*` and `transformer_engine.*` are changed as these modules are imported. Nothing on disk
+changes, lines keep their numbers, and torch stays as it is, so that a CUDA device of torch beside flagos keeps its
+name:
 
 - ``torch.cuda.X`` becomes ``torch.flagos.X``, or `flagos_trainers.megatron.names.X` for what is called otherwise there
 - ``"cuda"`` and ``"cuda:0"`` become ``"flagos"`` and ``"flagos:0"``, ``"nccl"`` becomes ``"flagos"``
@@ -25,15 +26,21 @@ import types
 from collections import Counter
 from collections.abc import Sequence
 from functools import cache
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from flagos import UnsupportedError, _core
+from flagos_trainers import releases
 from flagos_trainers.megatron import names, places
 
-PACKAGE = "megatron"
-# The platforms' own modules are about CUDA and the others.
-_OTHERS_OWN = ("megatron.plugin.platform.platform_",)
+MEGATRON, TRANSFORMER_ENGINE = releases.RETARGETED
+# What is about CUDA itself, or about another framework.
+_OTHERS_OWN = (
+    "megatron.plugin.platform.platform_",
+    "transformer_engine.jax.",
+    "transformer_engine.plugin.core.backends.vendor.",
+)
 _INJECTED = "_flagos_names"
 _TENSOR_TYPE = re.compile(r"torch\.cuda\.[A-Z]\w*Tensor")
 _TORCH_CUDA = "torch.cuda"
@@ -154,7 +161,7 @@ def retargeted(source: bytes | str, path: str) -> tuple[ast.Module, Counter[str]
 
 
 def scan(package: Path) -> dict[str, dict[str, int]]:
-    """The places below a folder `megatron`: modules, and the number of places of each kind."""
+    """The places below the folder of a package: modules, and the number of places of each kind."""
     found = {}
     for path in sorted(package.rglob("*.py")):
         parts = path.relative_to(package.parent).with_suffix("").parts
@@ -167,14 +174,18 @@ def scan(package: Path) -> dict[str, dict[str, int]]:
 
 
 def is_retargeted(module: str) -> bool:
-    """Whether a module of Megatron is changed at its import."""
-    return (module + ".").startswith(f"{PACKAGE}.") and not module.startswith(_OTHERS_OWN)
+    """Whether a module is changed at its import."""
+    named = module + "."
+    return module.partition(".")[0] in releases.RETARGETED and not named.startswith(_OTHERS_OWN)
 
 
 def version(package: str | Path) -> str | None:
-    """The version of Megatron Core below a folder `megatron`, read from its source; None where there is none."""
+    """The version of the package in a folder, read from its source; None where there is none."""
+    folder = Path(package)
+    if folder.name == TRANSFORMER_ENGINE:
+        return _version_of_transformer_engine(folder)
     try:
-        tree = ast.parse((Path(package) / "core" / "package_info.py").read_text(encoding="utf-8"))
+        tree = ast.parse((folder / "core" / "package_info.py").read_text(encoding="utf-8"))
     except (OSError, SyntaxError):
         return None
     numbers = {
@@ -188,9 +199,19 @@ def version(package: str | Path) -> str | None:
     return None if None in parts else ".".join(map(str, parts))
 
 
-def package() -> Path | None:
-    """The folder `megatron` that this interpreter would import Megatron Core from; None without one."""
-    spec = importlib.machinery.PathFinder.find_spec(PACKAGE)
+def _version_of_transformer_engine(folder: Path) -> str | None:
+    """Its sources have the number beside the package alone, and an installed one has it in its metadata."""
+    beside = folder.parent / "build_tools" / "VERSION.txt"
+    if beside.exists():
+        return beside.read_text(encoding="utf-8").strip()
+    for found in metadata.distributions(name=TRANSFORMER_ENGINE, path=[str(folder.parent)]):
+        return found.version
+    return None
+
+
+def package(name: str) -> Path | None:
+    """The folder that this interpreter would import a package from; None without one that has a version."""
+    spec = importlib.machinery.PathFinder.find_spec(name)
     for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
         if version(folder) is not None:
             return Path(folder)
@@ -200,14 +221,14 @@ def package() -> Path | None:
 @cache
 def _known(root: str) -> dict[str, dict[str, int]] | None:
     number = version(root)
-    return None if number is None else places.of(number)
+    return None if number is None else places.of(Path(root).name, number)
 
 
 def _judge(module: str, root: str, counts: Counter[str]) -> None:
     """Reports places that no table has: under FLAGOS_STRICT by an error."""
     known = _known(root)
     if known is None:
-        return  # the platform refuses this release
+        return  # `activation.problem` refuses this release
     expected = known.get(module, {})
     if dict(counts) == expected:
         return
@@ -246,7 +267,7 @@ class _Loader(importlib.abc.Loader):
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finds Megatron's modules, and has them changed."""
+    """Finds the packages' modules, and has them changed."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
@@ -260,7 +281,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 def unchanged() -> list[str]:
-    """The loaded modules of Megatron with places that were not changed."""
+    """The loaded modules with places that were not changed."""
     found = []
     for name, module in list(sys.modules.items()):
         path = getattr(module, "__file__", None)
@@ -272,6 +293,6 @@ def unchanged() -> list[str]:
 
 
 def install() -> None:
-    """Changes modules of Megatron from now on. Idempotent."""
+    """Changes modules from now on. Idempotent."""
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder())

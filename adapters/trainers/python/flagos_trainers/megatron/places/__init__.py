@@ -1,4 +1,4 @@
-"""The places that say `cuda` in the releases of Megatron-LM-FL that were looked at.
+"""The places that say `cuda` in the releases of Megatron-LM-FL and TransformerEngine-FL that were looked at.
 
 Each table has the modules, and how many places of each kind `retarget` changes there. `flagos trainers places FOLDER`
 writes one from a checkout.
@@ -12,11 +12,11 @@ from pathlib import Path
 from flagos_trainers import releases
 
 
-def of(version: str) -> dict[str, dict[str, int]] | None:
-    """The table of a release; None for one that is not served."""
-    tried = releases.MEGATRON.get(releases.minor(version))
+def of(package: str, version: str) -> dict[str, dict[str, int]] | None:
+    """The table of a package's release; None for one that is not served."""
+    tried = releases.RETARGETED[package].get(releases.minor(version))
     if tried is None:
         return None
-    text = Path(__file__).with_name(f"{tried}.json").read_text(encoding="utf-8")
+    text = Path(__file__).with_name(f"{package}-{tried}.json").read_text(encoding="utf-8")
     table: dict[str, dict[str, int]] = json.loads(text)
     return table

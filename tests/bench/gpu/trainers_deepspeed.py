@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import json
+import faulthandler
 import resource
 import sys
-import time
-from statistics import median
 
 import deepspeed
 import torch
 from deepspeed.accelerator import get_accelerator
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from tests.bench.gpu.trainers import WARM_UP
+from tests.bench.gpu.turns import Recorder
 
 
 def main() -> None:
     """Trains, and prints what rank 0 found."""
-    steps, small = int(sys.argv[1]), "--small" in sys.argv
+    steps, limit, small = int(sys.argv[1]), int(sys.argv[2]), "--small" in sys.argv
+    faulthandler.dump_traceback_later(limit, exit=True)
     accelerator = get_accelerator()
     deepspeed.init_distributed(dist_backend=accelerator.communication_backend_name())
-    width, layers, length, words = (64, 2, 32, 128) if small else (2048, 16, 2048, 32000)
+    width, layers, length, words = (64, 2, 32, 128) if small else (2048, 12, 2048, 32000)
     torch.manual_seed(3)
     model = LlamaForCausalLM(
         LlamaConfig(
@@ -45,24 +44,21 @@ def main() -> None:
         model=model, model_parameters=list(model.parameters()), config=configuration
     )
     generator = torch.Generator().manual_seed(torch.distributed.get_rank())
-    losses, seconds = [], []
-    for _ in range(steps):
-        ids = torch.randint(0, words, (2, length), generator=generator).to(engine.device)
-        accelerator.synchronize()
-        begun = time.perf_counter()
-        loss = engine(input_ids=ids, labels=ids).loss
+    recorder = Recorder(accelerator.synchronize)
+
+    def step(ids: torch.Tensor) -> torch.Tensor:
+        loss: torch.Tensor = engine(input_ids=ids, labels=ids).loss
         engine.backward(loss)
         engine.step()
-        losses.append(float(loss))
-        accelerator.synchronize()
-        seconds.append(time.perf_counter() - begun)
+        return loss
+
+    for _ in range(steps):
+        ids = torch.randint(0, words, (2, length), generator=generator).to(engine.device)
+        recorder.step(lambda ids=ids: step(ids), float)  # type: ignore[misc]
     # The CPU has no allocator with a peak: there it is the process's.
     on_host = accelerator.device_name() == "cpu"
     own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    peak = own if on_host else accelerator.max_memory_allocated()
-    if torch.distributed.get_rank() == 0:
-        found = {"losses": losses, "seconds": median(seconds[WARM_UP:]), "peak": peak}
-        print("RESULT " + json.dumps(found), flush=True)
+    recorder.report(own if on_host else accelerator.max_memory_allocated())
     torch.distributed.destroy_process_group()
 
 
