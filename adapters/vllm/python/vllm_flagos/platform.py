@@ -14,11 +14,12 @@ from vllm.v1.attention.backends.registry import AttentionBackendEnum, register_b
 import flagos
 from flagos import _core
 from flagos_serving.declaration import capability, device_type
-from vllm_flagos import kernels, media, rules
+from vllm_flagos import kernels, media, releases, rules
 from vllm_flagos.vllm import triton_missing
 
 logger = logging.getLogger(__name__)
 _ATTENTION = "vllm_flagos.attention.FlagosAttention"
+_LATENT = "vllm_flagos.latent.FlagosLatentAttention"
 _flagos: Any = torch.flagos  # type: ignore[attr-defined]
 _ON_CUDA = device_type() == "cuda"
 
@@ -201,7 +202,7 @@ class FlagosPlatform(Platform):
         if wrong is not None:
             raise ValueError(str(wrong))
         if attn_selector_config.use_mla:
-            return str(AttentionBackendEnum.TRITON_MLA.get_path())
+            return _LATENT
         return _ATTENTION
 
     @classmethod
@@ -239,6 +240,14 @@ class FlagosPlatform(Platform):
         rules.require(vllm_config, before_defaults=True)
         for name in rules.fusions(vllm_config):
             setattr(vllm_config.compilation_config.pass_config, name, False)
+
+    @classmethod
+    def pre_register_and_update(cls, parser: Any = None) -> None:
+        """Lets configurations with weights of integers take what the references take."""
+        if not _ON_CUDA and releases.installed().integers:
+            from vllm_flagos.layers import integers
+
+            integers.accept()
 
     @classmethod
     def validate_request(cls, processed_inputs: Any, params: Any) -> None:

@@ -24,6 +24,8 @@ class Release:
     parser: str
     # Whether a prompt of one token gets the state of a former request, in models with gated delta nets.
     short_prompts_keep_states: bool = False
+    # Whether weights of integers (AWQ, GPTQ, compressed-tensors) have been tried.
+    integers: bool = False
 
     @property
     def minor(self) -> str:
@@ -55,6 +57,7 @@ RELEASES = (
         ),
         parser="entrypoints.openai.cli_args",
         short_prompts_keep_states=True,
+        integers=True,
     ),
     # Here an object launches the kernel that it holds.
     Release(
