@@ -208,11 +208,15 @@ def _form(group: dict[str, Any]) -> str:
             and weights.get("actorder") in (None, "static", "weight")
         )
         return "integers, groups" if plain else "integers"
-    described = [
+    return _described_bits(group)
+
+
+def _described_bits(group: dict[str, Any]) -> str:
+    parts = [(part, group.get(part) or {}) for part in ("weights", "input_activations")]
+    return " and ".join(
         f"{part} of {one.get('num_bits', 'no')} bits of {one.get('type', 'any type')}"
-        for part, one in (("weights", weights), ("input_activations", given))
-    ]
-    return " and ".join(described)
+        for part, one in parts
+    )
 
 
 def _scheme(config: Any) -> Problem | None:
@@ -226,7 +230,7 @@ def _scheme(config: Any) -> Problem | None:
             continue
         return Problem(
             "--quantization compressed-tensors",
-            f"{name} of the model has {form}, for which flagos has no kernels",
+            f"{name} of the model has {_described_bits(group)}, for which flagos has no kernels",
             "take a model with weights and activations of 8 bits (FP8, W8A8), with weights of 4 or 8 bits of integers "
             "(W4A16, W8A16), or without quantization",
         )

@@ -160,17 +160,6 @@ def rounded(x: Tensor, symmetric: bool) -> Tensor:
     return ((torch.round(x * (1 / scale)) + zero).clamp(-128, 127) - zero) * scale
 
 
-def behind(model: Any, prompts: list[list[int]], tokens: list[list[int]]) -> float:
-    """How far, at most, the logarithm of a token's probability is below the best one's, by transformers."""
-    most = 0.0
-    for prompt, new in zip(prompts, tokens, strict=True):
-        rows = torch.log_softmax(model(torch.tensor([prompt + new[:-1]])).logits[0], -1)
-        rows = rows[len(prompt) - 1 :]
-        chosen = rows.gather(1, torch.tensor(new)[:, None])[:, 0]
-        most = max(most, float((rows.amax(1) - chosen).max()))
-    return most
-
-
 def separate(model: Any) -> None:
     """Gives experts that transformers packs together layers of their own, of the names in checkpoints."""
     for layer in model.model.layers:
@@ -258,6 +247,4 @@ if __name__ == "__main__":
         expected = tiny.greedy(made, tiny.prompts(), new)
     llm = serving.llm(str(folder), **options)
     tokens = serving.tokens(llm, tiny.prompts(), new)
-    with torch.no_grad():
-        far = behind(made, tiny.prompts(), tokens)
-    serving.report(llm, expected=expected, tokens=tokens, behind=far)
+    serving.report(llm, expected=expected, tokens=tokens, behind=tiny.behind(made, tokens))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -105,11 +107,18 @@ def embeddings(model: Any) -> list[list[float]]:
     return [torch.nn.functional.normalize(state, dim=0).tolist() for state in last]
 
 
+def expecting(model: Any) -> Any:
+    """The model where it says what is expected: ``EXPECTED_ON`` is a device and a type, ``cpu float32`` if not set."""
+    device, dtype = os.environ.get("EXPECTED_ON", "cpu float32").split()
+    return model if device == "cpu" else deepcopy(model).to(device, getattr(torch, dtype))
+
+
 def greedy(model: Any, given: list[list[int]], new: int = NEW) -> list[list[int]]:
     """The tokens that transformers generates."""
+    model = expecting(model)
     return [
         model.generate(
-            torch.tensor([prompt]),
+            torch.tensor([prompt], device=model.device),
             max_new_tokens=new,
             do_sample=False,
             pad_token_id=0,
@@ -117,6 +126,21 @@ def greedy(model: Any, given: list[list[int]], new: int = NEW) -> list[list[int]
         )[0, len(prompt) :].tolist()
         for prompt in given
     ]
+
+
+def behind(model: Any, tokens: list[list[int]]) -> float:
+    """How far, at most, the logarithm of a token's probability is below the best one's, by transformers.
+
+    ``tokens`` follow each prompt. It is 0 where they are transformers'.
+    """
+    model, most = expecting(model), 0.0
+    for prompt, new in zip(prompts(), tokens, strict=True):
+        given = torch.tensor([prompt + new[:-1]], device=model.device)
+        with torch.no_grad():
+            rows = torch.log_softmax(model(given).logits[0].float(), -1)[len(prompt) - 1 :].cpu()
+        chosen = rows.gather(1, torch.tensor(new)[:, None])[:, 0]
+        most = max(most, float((rows.amax(1) - chosen).max()))
+    return most
 
 
 def adapter(folder: Path, model: Any, seed: int) -> None:

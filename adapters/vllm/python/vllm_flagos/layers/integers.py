@@ -43,6 +43,7 @@ _TYPES = (
     *(scalar_types.uint4, scalar_types.uint4b8),
     *(scalar_types.uint8, scalar_types.uint8b128),
 )
+_BY_WHEEL = wheel.missing("_C") is None  # torch.compile cannot look into the question
 _CONFIGURATIONS: tuple[Any, ...] = (
     auto_awq.AutoAWQConfig,
     auto_gptq.AutoGPTQConfig,
@@ -65,7 +66,7 @@ def register() -> None:
     """Registers vLLM's kernels for flagos, the preferred first, and the methods that have none of vLLM's."""
     accept()
     kernels: list[Any] = [FlagosGroupQuantizedKernel]
-    if wheel.missing("_C") is None:
+    if _BY_WHEEL:
         for module in (marlin, machete):
             platform_view.install(module, platform_view.WithKernels)
         kernels = [machete.MacheteLinearKernel, marlin.MarlinLinearKernel, *kernels]
@@ -170,7 +171,7 @@ class FlagosInt8Kernel(CutlassInt8ScaledMMLinearKernel):
         self, layer: torch.nn.Module, x: Tensor, bias: Tensor | None = None
     ) -> Tensor:
         """X · weight + bias."""
-        if wheel.missing("_C") is None:
+        if _BY_WHEEL:
             made: Tensor = super().apply_weights(layer, x, bias)
             return made
         weight, weight_scales, scale, zero, sums = self._get_layer_params(layer)
