@@ -1,4 +1,4 @@
-"""vLLM itself with weights of integers and with latent attention, on the host vendor, beside transformers on the CPU."""
+"""vLLM itself with weights of integers and with latent attention, on the host vendor, beside transformers."""
 
 from __future__ import annotations
 

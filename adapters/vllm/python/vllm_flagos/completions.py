@@ -83,7 +83,7 @@ def install(with_states: bool = False, latent: bool = False) -> None:
             _zero_blocks()
         if releases.installed().short_prompts_keep_states:
             _begin_short_prompts()
-    if latent:
+    if latent and releases.installed().latent:
         functions_here = functions_here | _LATENT
         _choose_expanded()
     for module, functions in functions_here.items():

@@ -202,7 +202,8 @@ class FlagosPlatform(Platform):
         if wrong is not None:
             raise ValueError(str(wrong))
         if attn_selector_config.use_mla:
-            return _LATENT
+            own = AttentionBackendEnum.TRITON_MLA
+            return _LATENT if releases.installed().latent else str(own.get_path())
         return _ATTENTION
 
     @classmethod

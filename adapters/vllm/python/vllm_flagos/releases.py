@@ -26,6 +26,8 @@ class Release:
     short_prompts_keep_states: bool = False
     # Whether weights of integers (AWQ, GPTQ, compressed-tensors) have been tried.
     integers: bool = False
+    # Whether latent attention is operators of the plan; else it is vLLM's own, with kernels of Triton.
+    latent: bool = False
 
     @property
     def minor(self) -> str:
@@ -58,6 +60,7 @@ RELEASES = (
         parser="entrypoints.openai.cli_args",
         short_prompts_keep_states=True,
         integers=True,
+        latent=True,
     ),
     # Here an object launches the kernel that it holds.
     Release(

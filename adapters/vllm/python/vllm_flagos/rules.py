@@ -376,7 +376,7 @@ def _latent(config: Any) -> Problem | None:
     model = config.model_config
     if model is None or not model.use_mla:
         return None
-    if triton_missing() is not None and releases.installed().minor != "0.26":
+    if triton_missing() is not None and not releases.installed().latent:
         return Problem(
             "model",
             f"latent attention has not been tried with this vLLM without Triton: {triton_missing()}",
