@@ -68,6 +68,10 @@ def scheme(bits: int, kind: str, activations: Any = ..., **more: Any) -> Any:
     return SimpleNamespace(quantization_config={"config_groups": groups})
 
 
+def transfer(role: str) -> Any:
+    return SimpleNamespace(kv_connector="FlagosConnector", kv_role=role)
+
+
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "ranks": (
         {"parallel_config__local_world_size": 9, "parallel_config__tensor_parallel_size": 9},
@@ -233,6 +237,17 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         {"kv_transfer_config": SimpleNamespace(kv_connector="NixlConnector")},
         "--kv-transfer-config: NixlConnector has not been tried",
     ),
+    "both roles of a transfer": (
+        {"kv_transfer_config": transfer("kv_both")},
+        "--kv-transfer-config kv_role=kv_both: an engine of FlagosConnector computes prompts",
+    ),
+    "a transfer in stages": (
+        {
+            "kv_transfer_config": transfer("kv_producer"),
+            "parallel_config__pipeline_parallel_size": 2,
+        },
+        "--kv-transfer-config with --pipeline-parallel-size or --data-parallel-size: FlagosConnector pairs",
+    ),
     "offloading": ({"cache_config__kv_offloading_size": 4}, "--kv-offloading-size"),
     "attention": (
         {"attention_config__backend": named("FLASHINFER")},
@@ -308,6 +323,7 @@ RIGHT: dict[str, dict[str, Any]] = {
     "two ranks": {"parallel_config__local_world_size": 2},
     "fp8": {"model_config__quantization": "fp8", "cache_config__cache_dtype": "fp8"},
     "latent attention": {"model_config__use_mla": True},
+    "a transfer": {"kv_transfer_config": transfer("kv_consumer")},
     "AWQ": {"model_config__quantization": "auto_awq"},
     "GPTQ of experts": {"model_config__quantization": "auto_gptq", "model_config__is_moe": True},
     "W4A16 of experts": {
@@ -358,6 +374,10 @@ def test_what_a_release_has_not_been_tried_with(monkeypatch: pytest.MonkeyPatch)
             "--quantization compressed-tensors: group_0 of the model has weights of 4 bits of int",
         ),
         ({"model_config__use_mla": True}, "model: latent attention has not been tried with this"),
+        (
+            {"kv_transfer_config": transfer("kv_producer")},
+            "--kv-transfer-config: FlagosConnector has not been tried on flagos memory; leave it out",
+        ),
     ):
         (problem,) = rules.problems(config(**changes))
         assert words in str(problem)
@@ -386,6 +406,13 @@ def test_layers_with_states(
     }
     found = list(rules.problems(config(**model, **changes)))
     assert [problem.option for problem in found] == ([] if option is None else [option])
+
+
+def test_states_are_not_transferred(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rules, "triton_missing", lambda: None)
+    given = config(model_config__is_hybrid=True, kv_transfer_config=transfer("kv_producer"))
+    (problem,) = rules.problems(given)
+    assert "FlagosConnector takes caches of attention, not states" in str(problem)
 
 
 def test_a_sleep_changes_addresses_that_graphs_keep(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -269,6 +269,9 @@ class FlagosPlatform(Platform):
         parallel = vllm_config.parallel_config
         if parallel.worker_cls == "auto":
             parallel.worker_cls = "vllm_flagos.worker.FlagosWorker"
+        transfer = getattr(vllm_config, "kv_transfer_config", None)
+        if transfer is not None and transfer.kv_connector == rules.CONNECTOR:
+            transfer.kv_connector_module_path = "vllm_flagos.transfer"
         _compile(vllm_config.compilation_config)
         more = getattr(vllm_config, "additional_config", None)
         if isinstance(more, dict):  # a part of the key under which vLLM keeps compiled models

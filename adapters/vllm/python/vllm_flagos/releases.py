@@ -28,6 +28,8 @@ class Release:
     integers: bool = False
     # Whether latent attention is operators of the plan; else it is vLLM's own, with kernels of Triton.
     latent: bool = False
+    # Whether flagos' connector of two engines has been tried.
+    transfer: bool = False
 
     @property
     def minor(self) -> str:
@@ -61,6 +63,7 @@ RELEASES = (
         short_prompts_keep_states=True,
         integers=True,
         latent=True,
+        transfer=True,
     ),
     # Here an object launches the kernel that it holds.
     Release(

@@ -27,6 +27,7 @@ _CACHES = (
     *("auto", "float16", "bfloat16", "fp8", "fp8_e4m3"),
     *("int4_per_token_head", "int8_per_token_head", "fp8_per_token_head"),
 )
+CONNECTOR = "FlagosConnector"  # `vllm_flagos.transfer`
 _BLOCK = 16  # of vLLM's Triton backend: the tokens of a block are a multiple
 
 
@@ -502,14 +503,40 @@ def _updates(config: Any) -> Problem | None:
 
 
 def _transfer(config: Any) -> Problem | None:
-    transfer = config.kv_transfer_config
+    transfer, parallel, model = (
+        config.kv_transfer_config,
+        config.parallel_config,
+        config.model_config,
+    )
     if transfer is None:
         return None
-    return Problem(
-        "--kv-transfer-config",
-        f"{transfer.kv_connector} has not been tried on flagos memory",
-        "leave it out",
-    )
+    option = "--kv-transfer-config"
+    if transfer.kv_connector != CONNECTOR or not releases.installed().transfer:
+        served = CONNECTOR if releases.installed().transfer else None
+        return Problem(
+            option,
+            f"{transfer.kv_connector} has not been tried on flagos memory",
+            "leave it out" if served is None else f"write kv_connector={served}, or leave it out",
+        )
+    if transfer.kv_role == "kv_both":
+        return Problem(
+            f"{option} kv_role=kv_both",
+            f"an engine of {CONNECTOR} computes prompts, or takes them",
+            "write kv_producer or kv_consumer",
+        )
+    if parallel.pipeline_parallel_size > 1 or parallel.data_parallel_size > 1:
+        return Problem(
+            f"{option} with --pipeline-parallel-size or --data-parallel-size",
+            f"{CONNECTOR} pairs the ranks of one replica without stages",
+            "leave one out",
+        )
+    if model is not None and model.is_hybrid:
+        return Problem(
+            f"{option}",
+            f"{CONNECTOR} takes caches of attention, not states",
+            "leave it out, or take a model with attention alone",
+        )
+    return None
 
 
 def _offloading(config: Any) -> Problem | None:
@@ -600,6 +627,7 @@ RULES: tuple[Callable[[Any], Problem | None], ...] = (
 RULES_BEFORE_DEFAULTS: tuple[Callable[[Any], Problem | None], ...] = (_graphs, _fusions)
 
 __all__ = [
+    "CONNECTOR",
     "INTEGERS",
     "Problem",
     "QUANTIZATIONS",

@@ -20,13 +20,15 @@ def unpacked(packed: Tensor, bits: int) -> Tensor:
     width = 8 * packed.element_size()
     shifts = torch.arange(0, width, bits, dtype=torch.int32, device=packed.device)
     numbers = (packed.to(torch.int32).unsqueeze(-1) >> shifts) & ((1 << bits) - 1)
-    return numbers.flatten(-2)
+    found: Tensor = numbers.flatten(-2)
+    return found
 
 
 def packed(numbers: Tensor, bits: int) -> Tensor:
     """Numbers int32 [..., n] as int32 [..., n / (32 / bits)]."""
     shifts = torch.arange(0, 32, bits, dtype=torch.int32, device=numbers.device)
-    return (numbers.unflatten(-1, (-1, 32 // bits)) << shifts).sum(-1, dtype=torch.int32)
+    parts: Tensor = numbers.unflatten(-1, (-1, 32 // bits)) << shifts
+    return parts.sum(-1, dtype=torch.int32)
 
 
 def group_quantized_mm(
@@ -40,18 +42,15 @@ def group_quantized_mm(
 ) -> Tensor:
     """X [tokens, in] · the weight [in, out], in x's dtype; the weight is rounded to it first."""
     weight = unpacked(numbers, bits)
-    lowest = zero if zeros is None else unpacked(zeros, bits)
+    lowest = torch.full_like(scales, zero) if zeros is None else unpacked(zeros, bits)
     if groups is None:
         blocks = weight.unflatten(0, (scales.shape[0], -1))
-        if zeros is not None:
-            lowest = lowest[:, None]
-        meant = ((blocks - lowest) * scales[:, None].float()).flatten(0, 1)
+        meant = ((blocks - lowest[:, None]) * scales[:, None].float()).flatten(0, 1)
     else:
         rows = groups.long()
-        if zeros is not None:
-            lowest = lowest[rows]
-        meant = (weight - lowest) * scales[rows].float()
-    return x @ meant.to(x.dtype)
+        meant = (weight - lowest[rows]) * scales[rows].float()
+    made: Tensor = x @ meant.to(x.dtype)
+    return made
 
 
 def static_scaled_int8_quant(result: Tensor, x: Tensor, scale: Tensor, zero: Tensor | None) -> None:
