@@ -1,4 +1,4 @@
-"""vLLM itself with weights of integers and with latent attention, on the host vendor, beside transformers."""
+"""vLLM itself with weights of integers, latent attention and several engines, on the host, beside transformers."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from adapters.torch.tests.launch import free_port
 from vllm_flagos import releases
 
 pytestmark = pytest.mark.vllm
@@ -96,6 +97,32 @@ def test_latent_attention(
         "_C_cache_ops::concat_and_cache_mla",
         "_C_cache_ops::gather_and_maybe_dequant_cache",
     }
+
+
+@pytest.mark.parametrize("options", [{}, TWO], ids=["one rank", "two ranks"])
+def test_prompts_of_another_engine(
+    report: Report, models: Path, expected: dict[str, Any], options: dict[str, Any]
+) -> None:
+    found = report(
+        "transfer.py", models / "dense", options, free_port(), **(APART if options else {})
+    )
+    order = (0, 1, 2, 4, 3)  # of prompts, the last of which the other engine has not computed
+    assert found["tokens"] == [expected["dense"][at][:12] for at in order]
+    assert found["given"] == [0, 0, 16, 80, 0]
+    assert [tokens[:1] for tokens in found["tokens"][:4]] == found["first"]
+
+
+def test_latent_prompts_of_another_engine(report: Report, tmp_path: Path) -> None:
+    alone = report("latent.py", tmp_path, {})
+    found = report("transfer.py", tmp_path / "deepseek", {}, free_port())
+    assert found["tokens"] == [alone["expected"][at][:12] for at in (0, 1, 2, 4, 3)]
+    assert found["given"] == [0, 0, 16, 80, 0]
+
+
+def test_two_nodes(report: Report, models: Path, expected: dict[str, Any]) -> None:
+    variables = {"VLLM_ENABLE_V1_MULTIPROCESSING": "1", "FLAGOS_HOST_DEVICES": "1"}
+    found = report("nodes.py", models / "dense", {}, free_port(), **variables)
+    assert found["tokens"] == expected["dense"]
 
 
 def test_vllms_triton_kernels_of_these_forms(report: Report) -> None:
