@@ -193,6 +193,41 @@ def test_experts(form: str, zeros: bool, mapped: bool) -> None:
     torch.testing.assert_close(made.cpu().double(), expected, rtol=1e-4, atol=1e-3)
 
 
+@pytest.mark.parametrize("shared", [False, True])
+def test_experts_with_adapters(shared: bool) -> None:
+    """Of three tokens' adapters, of which one has none; ``shared``: all experts have a part in common."""
+    rank, adapters = 2, torch.tensor([1, -1, 0, 1, 0, -1])
+    x = torch.randn(6, HIDDEN)
+    chosen, shares = torch.stack([torch.randperm(COUNT)[:2] for _ in range(6)]), torch.rand(6, 2)
+    w13, w2 = torch.randn(COUNT, 2 * MIDDLE, HIDDEN), torch.randn(COUNT, HIDDEN, MIDDLE)
+    common = 1 if shared else COUNT
+    a13 = [torch.randn(2, common, rank, HIDDEN) for _ in range(2)]
+    b13 = [torch.randn(2, COUNT, MIDDLE, rank) for _ in range(2)]
+    a2, b2 = torch.randn(2, COUNT, rank, MIDDLE), torch.randn(2, common, HIDDEN, rank)
+    made = operators.experts_with_adapters(
+        *map(device, (x, w13, w2, shares, chosen.int())),
+        "silu",
+        device(adapters),
+        *([device(part) for part in parts] for parts in (a13, b13)),
+        *map(device, (a2, b2)),
+    )
+    expected = torch.zeros(6, HIDDEN, dtype=torch.float64)
+    for row, one in enumerate(adapters.tolist()):
+        for which, share in zip(chosen[row].tolist(), shares[row], strict=True):
+            into, out = w13[which].double(), w2[which].double()
+            if one >= 0:
+                at = 0 if shared else which
+                parts = [
+                    b[one, which].double() @ a[one, at].double()
+                    for a, b in zip(a13, b13, strict=True)
+                ]
+                into = into + torch.cat(parts)
+                out = out + b2[one, at].double() @ a2[one, which].double()
+            hidden = into @ x[row].double()
+            expected[row] += share * (out @ (F.silu(hidden[:MIDDLE]) * hidden[MIDDLE:]))
+    torch.testing.assert_close(made.cpu().double(), expected, rtol=1e-3, atol=1e-3)
+
+
 def test_experts_of_another_form() -> None:
     given = [torch.zeros(1, 1, device="flagos")] * 9
     with pytest.raises(Exception, match="does not know weights as 'w2a16'"):

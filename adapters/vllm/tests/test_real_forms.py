@@ -100,6 +100,15 @@ def test_latent_attention(
 
 
 @pytest.mark.parametrize("options", [{}, TWO], ids=["one rank", "two ranks"])
+def test_adapters_of_experts(report: Report, tmp_path: Path, options: dict[str, Any]) -> None:
+    found = report("adapted_experts.py", tmp_path, options, **(APART if options else {}))
+    assert found["alone"] == found["expected"]
+    assert found["mixed"] == found["expected"]
+    assert found["expected"][0] != found["expected"][1] != found["expected"][2]
+    assert "vllm::experts_with_adapters" in found["calls"]
+
+
+@pytest.mark.parametrize("options", [{}, TWO], ids=["one rank", "two ranks"])
 def test_prompts_of_another_engine(
     report: Report, models: Path, expected: dict[str, Any], options: dict[str, Any]
 ) -> None:

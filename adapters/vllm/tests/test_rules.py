@@ -110,9 +110,28 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "ray": ({"parallel_config__distributed_executor_backend": "ray"}, "Ray does not know flagos"),
     "microbatches": ({"parallel_config__enable_dbo": True}, "--enable-dbo: overlapped"),
-    "adapters of experts": (
-        {"lora_config": named("lora"), "model_config__is_moe": True},
-        "--enable-lora: vLLM's adapters of experts",
+    "adapters of quantized experts": (
+        {
+            "lora_config": named("lora"),
+            "model_config__is_moe": True,
+            "model_config__quantization": "auto_awq",
+        },
+        "--enable-lora with --quantization auto_awq: adapters of experts are for weights without",
+    ),
+    "parts of adapters of experts": (
+        {
+            "lora_config": SimpleNamespace(fully_sharded_loras=True),
+            "model_config__is_moe": True,
+        },
+        "--enable-lora with --fully-sharded-loras: each rank of flagos has whole adapters of experts",
+    ),
+    "adapters of experts by rank": (
+        {
+            "lora_config": named("lora"),
+            "model_config__is_moe": True,
+            "parallel_config__enable_expert_parallel": True,
+        },
+        "--enable-lora with --enable-expert-parallel: adapters of experts have not been tried",
     ),
     "replicas of experts": (
         {
@@ -323,6 +342,7 @@ RIGHT: dict[str, dict[str, Any]] = {
     "two ranks": {"parallel_config__local_world_size": 2},
     "fp8": {"model_config__quantization": "fp8", "cache_config__cache_dtype": "fp8"},
     "latent attention": {"model_config__use_mla": True},
+    "adapters of experts": {"lora_config": named("lora"), "model_config__is_moe": True},
     "a transfer": {"kv_transfer_config": transfer("kv_consumer")},
     "AWQ": {"model_config__quantization": "auto_awq"},
     "GPTQ of experts": {"model_config__quantization": "auto_gptq", "model_config__is_moe": True},
@@ -374,6 +394,10 @@ def test_what_a_release_has_not_been_tried_with(monkeypatch: pytest.MonkeyPatch)
             "--quantization compressed-tensors: group_0 of the model has weights of 4 bits of int",
         ),
         ({"model_config__use_mla": True}, "model: latent attention has not been tried with this"),
+        (
+            {"lora_config": named("lora"), "model_config__is_moe": True},
+            "--enable-lora: vLLM's adapters of experts",
+        ),
         (
             {"kv_transfer_config": transfer("kv_producer")},
             "--kv-transfer-config: FlagosConnector has not been tried on flagos memory; leave it out",

@@ -30,6 +30,8 @@ class Release:
     latent: bool = False
     # Whether flagos' connector of two engines has been tried.
     transfer: bool = False
+    # Whether adapters of experts are an operator of the plan.
+    adapters_of_experts: bool = False
 
     @property
     def minor(self) -> str:
@@ -64,6 +66,7 @@ RELEASES = (
         integers=True,
         latent=True,
         transfer=True,
+        adapters_of_experts=True,
     ),
     # Here an object launches the kernel that it holds.
     Release(

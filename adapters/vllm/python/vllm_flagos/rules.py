@@ -122,15 +122,35 @@ def _replicas_of_experts(config: Any) -> Problem | None:
 
 
 def _adapters_of_experts(config: Any) -> Problem | None:
-    if getattr(config, "lora_config", None) is None:
+    lora, model = getattr(config, "lora_config", None), config.model_config
+    if lora is None or not getattr(model, "is_moe", False):
         return None
-    if not getattr(config.model_config, "is_moe", False):
-        return None
-    return Problem(
-        "--enable-lora",
-        "vLLM's adapters of experts are for its own experts' kernels, which vllm::fused_experts replaces",
-        "leave it out, or take a model without experts",
-    )
+    remedy = "leave one out"
+    if not releases.installed().adapters_of_experts:
+        return Problem(
+            "--enable-lora",
+            "vLLM's adapters of experts are for its own experts' kernels, which vllm::fused_experts replaces",
+            "leave it out, or take a model without experts",
+        )
+    if model.quantization is not None:
+        return Problem(
+            f"--enable-lora with --quantization {model.quantization}",
+            "adapters of experts are for weights without quantization",
+            remedy,
+        )
+    if getattr(lora, "fully_sharded_loras", False):
+        return Problem(
+            "--enable-lora with --fully-sharded-loras",
+            "each rank of flagos has whole adapters of experts",
+            remedy,
+        )
+    if config.parallel_config.enable_expert_parallel:
+        return Problem(
+            "--enable-lora with --enable-expert-parallel",
+            "adapters of experts have not been tried with ranks that have experts of their own",
+            remedy,
+        )
+    return None
 
 
 def _quantization(config: Any) -> Problem | None:

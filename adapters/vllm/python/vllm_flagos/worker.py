@@ -33,6 +33,8 @@ class FlagosWorker(Worker):
         layers.register()
         if model.quantization in rules.INTEGERS:
             layers.register_integers()
+        if vllm_config.lora_config is not None and model.is_moe:
+            layers.register_adapters_of_experts()
         super().__init__(vllm_config, *args, **kwargs)
         self._sleep_mode_backend: sleeping.Sleep | None = None
 

@@ -160,7 +160,7 @@ def rounded(x: Tensor, symmetric: bool) -> Tensor:
     return ((torch.round(x * (1 / scale)) + zero).clamp(-128, 127) - zero) * scale
 
 
-def separate(model: Any) -> None:
+def separate(model: Any) -> Any:
     """Gives experts that transformers packs together layers of their own, of the names in checkpoints."""
     for layer in model.model.layers:
         experts = layer.mlp.experts
@@ -175,6 +175,7 @@ def separate(model: Any) -> None:
                 for n in range(experts.gate_up_proj.shape[0])
             ]
         )
+    return model
 
 
 class Experts(torch.nn.ModuleList):

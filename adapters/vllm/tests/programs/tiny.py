@@ -143,14 +143,14 @@ def behind(model: Any, tokens: list[list[int]]) -> float:
     return most
 
 
-def adapter(folder: Path, model: Any, seed: int) -> None:
+def adapter(folder: Path, model: Any, seed: int, adapted: tuple[str, ...] = ADAPTED) -> None:
     """Writes a LoRA adapter of random weights, and adds it to the model."""
     from safetensors.torch import save_file
 
     numbers = torch.Generator().manual_seed(seed)
     weights = {}
     for name, module in model.named_modules():
-        if name.rpartition(".")[2] not in ADAPTED:
+        if name.rpartition(".")[2] not in adapted:
             continue
         a = torch.randn(RANK, module.in_features, generator=numbers) * 0.1
         b = torch.randn(module.out_features, RANK, generator=numbers) * 0.1
@@ -166,7 +166,7 @@ def adapter(folder: Path, model: Any, seed: int) -> None:
         "lora_alpha": ALPHA,
         "lora_dropout": 0.0,
         "bias": "none",
-        "target_modules": list(ADAPTED),
+        "target_modules": list(adapted),
         "task_type": "CAUSAL_LM",
     }
     (folder / "adapter_config.json").write_text(json.dumps(config))

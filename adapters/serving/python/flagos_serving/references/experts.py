@@ -10,7 +10,7 @@ of silu's gate, from above, and of the values it gates, from both sides.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -77,8 +77,64 @@ def fused_experts(
         w13.shape[0],
         weights,
         experts,
-        lambda given, expert: product(given, expert, w13, bias13),
-        lambda hidden, expert: product(hidden, expert, w2, bias2),
+        lambda given, expert, rows: product(given, expert, w13, bias13),
+        lambda hidden, expert, rows: product(hidden, expert, w2, bias2),
+        activation,
+        weights_on_input=weights_on_input,
+        expert_map=expert_map,
+        limit=limit,
+    )
+
+
+def experts_with_adapters(
+    x: Tensor,
+    w13: Tensor,
+    w2: Tensor,
+    weights: Tensor,
+    experts: Tensor,
+    activation: str,
+    adapters: Tensor,
+    a13: Sequence[Tensor],
+    b13: Sequence[Tensor],
+    a2: Tensor,
+    b2: Tensor,
+    *,
+    weights_on_input: bool = False,
+    all_experts: int = -1,
+    expert_map: Tensor | None = None,
+    limit: float | None = None,
+) -> Tensor:
+    """The same with adapters (LoRA): ``adapters`` int64 [tokens] has the place of a token's, or -1.
+
+    a13 are of parts of w13's rows [adapters, experts or 1, rank, hidden], b13 [adapters, experts, rows of the part,
+    rank]; a2 [adapters, experts, rank, middle] and b2 [adapters, experts or 1, hidden, rank] are of w2.
+    """
+
+    def added(given: Tensor, expert: int, rows: Tensor, a: Tensor, b: Tensor) -> Tensor:
+        result = given.new_zeros(given.shape[0], b.shape[2])
+        of_rows = adapters[rows]
+        for one in of_rows.unique().tolist():
+            if one < 0:
+                continue
+            mine = of_rows == one
+            first, second = (m[one, expert if m.shape[1] > 1 else 0] for m in (a, b))
+            result[mine] = F.linear(F.linear(given[mine], first.to(x.dtype)), second.to(x.dtype))
+        return result
+
+    def into(given: Tensor, expert: int, rows: Tensor) -> Tensor:
+        parts = [added(given, expert, rows, a, b) for a, b in zip(a13, b13, strict=True)]
+        return F.linear(given, w13[expert]) + torch.cat(parts, dim=-1)
+
+    def out_of(hidden: Tensor, expert: int, rows: Tensor) -> Tensor:
+        return F.linear(hidden, w2[expert]) + added(hidden, expert, rows, a2, b2)
+
+    return _summed(
+        x,
+        w13.shape[0],
+        weights,
+        experts,
+        into,
+        out_of,
         activation,
         weights_on_input=weights_on_input,
         expert_map=expert_map,
@@ -125,8 +181,8 @@ def quantized_experts(
         w13.shape[0],
         weights,
         experts,
-        lambda given, expert: product(given, expert, w13, scales13, zeros13),
-        lambda hidden, expert: product(hidden, expert, w2, scales2, zeros2),
+        lambda given, expert, rows: product(given, expert, w13, scales13, zeros13),
+        lambda hidden, expert, rows: product(hidden, expert, w2, scales2, zeros2),
         activation,
         weights_on_input=weights_on_input,
         expert_map=expert_map,
@@ -139,8 +195,8 @@ def _summed(
     count: int,
     weights: Tensor,
     experts: Tensor,
-    first: Callable[[Tensor, int], Tensor],
-    second: Callable[[Tensor, int], Tensor],
+    first: Callable[[Tensor, int, Tensor], Tensor],
+    second: Callable[[Tensor, int, Tensor], Tensor],
     activation: str,
     *,
     weights_on_input: bool,
@@ -159,6 +215,7 @@ def _summed(
             continue
         share = weights[rows, places, None].float()
         given = x[rows] * share.to(x.dtype) if weights_on_input else x[rows]
-        made = second(_activate(first(given, expert), activation, limit), expert).float()
+        hidden = _activate(first(given, expert, rows), activation, limit)
+        made = second(hidden, expert, rows).float()
         output.index_add_(0, rows, made if weights_on_input else made * share)
     return output.to(x.dtype)

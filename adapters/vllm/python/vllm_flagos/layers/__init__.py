@@ -20,3 +20,11 @@ def register_integers() -> None:
     from vllm_flagos.layers import integers
 
     integers.register()
+
+
+@cache
+def register_adapters_of_experts() -> None:
+    """Registers adapters of experts, once a process."""
+    from vllm_flagos.layers import adapted_experts
+
+    adapted_experts.register()

@@ -8,7 +8,11 @@ registers with torch (``_C::rms_norm`` and others) keep their names: see `vllm_f
 from vllm_flagos.operators.attention import paged_attention, prefill_attention
 from vllm_flagos.operators.block_scaled import block_scaled_mm
 from vllm_flagos.operators.cache import reshape_and_cache, slot_mapping
-from vllm_flagos.operators.experts import fused_experts, quantized_experts
+from vllm_flagos.operators.experts import (
+    experts_with_adapters,
+    fused_experts,
+    quantized_experts,
+)
 from vllm_flagos.operators.latent import (
     expanded_attention,
     expanded_attention_to_merge,
@@ -44,6 +48,7 @@ __all__ = [
     "expand_to_tokens",
     "expanded_attention",
     "expanded_attention_to_merge",
+    "experts_with_adapters",
     "fused_experts",
     "gated_delta_rule_packed_update",
     "gated_delta_rule_update",

@@ -107,5 +107,8 @@ def _triton_of_integers(
 quantized_experts = VLLM.declare(
     "quantized_experts", reference=reference.quantized_experts, triton=_triton_of_integers
 )
+experts_with_adapters = VLLM.declare(
+    "experts_with_adapters", reference=reference.experts_with_adapters
+)
 fused_experts = VLLM.declare("fused_experts", reference=reference.fused_experts, triton=_triton)
 FLAGGEMS.offer(fused_experts, "fused_experts")
