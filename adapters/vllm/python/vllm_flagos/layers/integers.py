@@ -105,14 +105,15 @@ class FlagosGroupQuantizedKernel(MPLinearKernel):
         """Whether the operator takes such a weight, and why not."""
         if c.weight_type not in _TYPES:
             return False, f"flagos has no weights of {c.weight_type}"
+        if not c.zero_points and not c.weight_type.has_bias():
+            return False, f"weights of {c.weight_type} have zeros, and these have none"
         if not c.act_type.is_floating_point:
-            return False, f"flagos has weights of integers for activations of {c.act_type} not"
+            return False, f"activations are floating-point numbers, not {c.act_type}"
         given, made = c.partition_weight_shape
         if made % (32 // c.weight_type.size_bits):
             return False, f"{made} outputs do not fill integers of 32 bits"
-        group = c.full_weight_shape[0] if c.group_size == -1 else c.group_size
-        if not c.has_g_idx and given > group and given % group:
-            return False, f"{given} inputs are no multiple of a group of {group}"
+        if c.group_size != -1 and not c.has_g_idx and given % c.group_size:
+            return False, f"{given} inputs are no multiple of a group of {c.group_size}"
         return True, None
 
     def process_weights_after_loading(self, layer: torch.nn.Module) -> None:
