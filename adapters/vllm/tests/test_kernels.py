@@ -318,7 +318,7 @@ def test_what_is_only_declared_is_an_error_that_names_it() -> None:
 
 
 def test_features_that_vllm_asks_for_are_not_there() -> None:
-    for name in ("scaled_fp4_quant", "marlin_gemm", "awq_gemm", "cutlass_scaled_mm"):
+    for name in ("scaled_fp4_quant", "marlin_gemm", "awq_gemm", "cutlass_moe_mm"):
         assert not hasattr(torch.ops._C, name)
 
 

@@ -476,6 +476,12 @@ def test_the_check_before_a_model_loads(
     found = json.loads(done.stdout)
     assert [problem["option"] for problem in found["problems"]] == named
     assert bool(found["serves"]) == (status == 0)
+    told, words = found["options"], " ".join(named)
+    assert list(told) == [word for word in options if word.startswith("-")]
+    for option, verdict in told.items():
+        assert verdict == (
+            "unknown" if "refuses" in words else "refused" if option in words else "served"
+        )
 
 
 def test_the_check_names_an_operator_that_a_route_leaves_without_an_implementation(

@@ -7,9 +7,15 @@ from typing import Any
 
 import pytest
 
-from vllm_flagos import rules
+from vllm_flagos import releases, rules
 
 pytestmark = pytest.mark.host
+
+
+@pytest.fixture(autouse=True)
+def _release(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rules ask for the release of vLLM, which is not installed here."""
+    monkeypatch.setattr(rules.releases, "installed", lambda: releases.RELEASES[0])
 
 
 def config(**changes: Any) -> Any:
@@ -54,12 +60,16 @@ def named(name: str) -> Any:
     return SimpleNamespace(name=name)
 
 
-def scheme(bits: int, kind: str, activations: Any = ...) -> Any:
+def scheme(bits: int, kind: str, activations: Any = ..., **more: Any) -> Any:
     """The description of a model that compressed-tensors quantized."""
-    weights = {"num_bits": bits, "type": kind}
-    given = weights if activations is ... else activations
+    weights = {"num_bits": bits, "type": kind, **more}
+    given = {"num_bits": bits, "type": kind} if activations is ... else activations
     groups = {"group_0": {"weights": weights, "input_activations": given}}
     return SimpleNamespace(quantization_config={"config_groups": groups})
+
+
+def transfer(role: str) -> Any:
+    return SimpleNamespace(kv_connector="FlagosConnector", kv_role=role)
 
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
@@ -100,9 +110,28 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "ray": ({"parallel_config__distributed_executor_backend": "ray"}, "Ray does not know flagos"),
     "microbatches": ({"parallel_config__enable_dbo": True}, "--enable-dbo: overlapped"),
-    "adapters of experts": (
-        {"lora_config": named("lora"), "model_config__is_moe": True},
-        "--enable-lora: vLLM's adapters of experts",
+    "adapters of quantized experts": (
+        {
+            "lora_config": named("lora"),
+            "model_config__is_moe": True,
+            "model_config__quantization": "auto_awq",
+        },
+        "--enable-lora with --quantization auto_awq: adapters of experts are for weights without",
+    ),
+    "parts of adapters of experts": (
+        {
+            "lora_config": SimpleNamespace(fully_sharded_loras=True),
+            "model_config__is_moe": True,
+        },
+        "--enable-lora with --fully-sharded-loras: each rank of flagos has whole adapters of experts",
+    ),
+    "adapters of experts by rank": (
+        {
+            "lora_config": named("lora"),
+            "model_config__is_moe": True,
+            "parallel_config__enable_expert_parallel": True,
+        },
+        "--enable-lora with --enable-expert-parallel: adapters of experts have not been tried",
     ),
     "replicas of experts": (
         {
@@ -117,14 +146,37 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "quantized experts": (
         {"model_config__quantization": "fp8", "model_config__is_moe": True},
-        "--quantization fp8: flagos has kernels of experts without quantization alone",
+        "--quantization fp8: flagos has kernels of experts without quantization, and with weights of integers",
     ),
-    "whole numbers": (
+    "experts whose groups lie anywhere": (
+        {
+            "model_config__quantization": "auto_gptq",
+            "model_config__is_moe": True,
+            "model_config__hf_config": SimpleNamespace(quantization_config={"desc_act": True}),
+        },
+        "--quantization auto_gptq: experts take groups of rows as they follow each other, and the model has desc_act",
+    ),
+    "experts with zeros": (
         {
             "model_config__quantization": "compressed-tensors",
-            "model_config__hf_config": scheme(8, "int"),
+            "model_config__is_moe": True,
+            "model_config__hf_config": scheme(4, "int", None, strategy="group", symmetric=False),
         },
-        "group_0 of the model has weights of 8 bits of int, for which flagos has no kernels",
+        "experts have weights of integers, symmetric and in groups, or W8A8 with a scale for each token",
+    ),
+    "whole numbers of blocks": (
+        {
+            "model_config__quantization": "compressed-tensors",
+            "model_config__hf_config": scheme(8, "int", strategy="block"),
+        },
+        "group_0 of the model has weights of 8 bits of int and input_activations of 8 bits of int",
+    ),
+    "three bits": (
+        {
+            "model_config__quantization": "compressed-tensors",
+            "model_config__hf_config": scheme(3, "int", None, strategy="group"),
+        },
+        "weights of 3 bits of int and input_activations of no bits of any type",
     ),
     "four bits": (
         {
@@ -138,7 +190,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
             "model_config__quantization": "compressed-tensors",
             "model_config__hf_config": scheme(8, "float", activations=None),
         },
-        "group_0 of the model has input_activations of no bits of any type",
+        "group_0 of the model has weights of 8 bits of float and input_activations of no bits of any type",
     ),
     "weights of bitsandbytes": (
         {"load_config": SimpleNamespace(load_format="bitsandbytes")},
@@ -189,10 +241,31 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         "rejection_sample_method=fly: its kernels are Triton's:",
     ),
     "hybrid": ({"model_config__is_hybrid": True}, "Some has layers with kernels of Triton"),
-    "latent": ({"model_config__use_mla": True}, "Some has multi-head latent attention"),
+    "latent attention of several ranks' contexts": (
+        {"model_config__use_mla": True, "parallel_config__decode_context_parallel_size": 2},
+        "--decode-context-parallel-size: latent attention over contexts of several ranks",
+    ),
+    "prompts of latent attention": (
+        {
+            "model_config__use_mla": True,
+            "attention_config__mla_prefill_backend": named("FLASHINFER"),
+        },
+        "--attention-config mla_prefill_backend=FLASHINFER: on flagos prompts are the operator",
+    ),
     "transfer": (
         {"kv_transfer_config": SimpleNamespace(kv_connector="NixlConnector")},
         "--kv-transfer-config: NixlConnector has not been tried",
+    ),
+    "both roles of a transfer": (
+        {"kv_transfer_config": transfer("kv_both")},
+        "--kv-transfer-config kv_role=kv_both: an engine of FlagosConnector computes prompts",
+    ),
+    "a transfer in stages": (
+        {
+            "kv_transfer_config": transfer("kv_producer"),
+            "parallel_config__pipeline_parallel_size": 2,
+        },
+        "--kv-transfer-config with --pipeline-parallel-size or --data-parallel-size: FlagosConnector pairs",
     ),
     "offloading": ({"cache_config__kv_offloading_size": 4}, "--kv-offloading-size"),
     "attention": (
@@ -268,6 +341,26 @@ RIGHT: dict[str, dict[str, Any]] = {
     "replicas": {"parallel_config__data_parallel_size": 2},
     "two ranks": {"parallel_config__local_world_size": 2},
     "fp8": {"model_config__quantization": "fp8", "cache_config__cache_dtype": "fp8"},
+    "latent attention": {"model_config__use_mla": True},
+    "adapters of experts": {"lora_config": named("lora"), "model_config__is_moe": True},
+    "a transfer": {"kv_transfer_config": transfer("kv_consumer")},
+    "AWQ": {"model_config__quantization": "auto_awq"},
+    "GPTQ of experts": {"model_config__quantization": "auto_gptq", "model_config__is_moe": True},
+    "W4A16 of experts": {
+        "model_config__quantization": "compressed-tensors",
+        "model_config__is_moe": True,
+        "model_config__hf_config": scheme(4, "int", None, strategy="group"),
+    },
+    "W4A16 with zeros": {
+        "model_config__quantization": "compressed-tensors",
+        "model_config__hf_config": scheme(4, "int", None, strategy="group", symmetric=False),
+    },
+    "W8A8": {
+        "model_config__quantization": "compressed-tensors",
+        "model_config__hf_config": scheme(
+            8, "int", {"num_bits": 8, "type": "int", "strategy": "token"}, strategy="channel"
+        ),
+    },
     "sleep": {"model_config__enable_sleep_mode": True},
     "n-grams": {"speculative_config": SimpleNamespace(method="ngram")},
     "attention": {"attention_config__backend": named("TRITON_ATTN")},
@@ -286,6 +379,32 @@ def test_what_is_served(changes: dict[str, Any]) -> None:
     if "model_config" in changes:
         given.model_config = None
     rules.require(given)
+
+
+def test_what_a_release_has_not_been_tried_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rules.releases, "installed", lambda: releases.RELEASES[-1])
+    compressed = {
+        "model_config__quantization": "compressed-tensors",
+        "model_config__hf_config": scheme(4, "int", None, strategy="group"),
+    }
+    for changes, words in (
+        ({"model_config__quantization": "auto_awq"}, "--quantization auto_awq: flagos has no"),
+        (
+            compressed,
+            "--quantization compressed-tensors: group_0 of the model has weights of 4 bits of int",
+        ),
+        ({"model_config__use_mla": True}, "model: latent attention has not been tried with this"),
+        (
+            {"lora_config": named("lora"), "model_config__is_moe": True},
+            "--enable-lora: vLLM's adapters of experts",
+        ),
+        (
+            {"kv_transfer_config": transfer("kv_producer")},
+            "--kv-transfer-config: FlagosConnector has not been tried on flagos memory; leave it out",
+        ),
+    ):
+        (problem,) = rules.problems(config(**changes))
+        assert words in str(problem)
 
 
 @pytest.mark.parametrize(
@@ -311,6 +430,13 @@ def test_layers_with_states(
     }
     found = list(rules.problems(config(**model, **changes)))
     assert [problem.option for problem in found] == ([] if option is None else [option])
+
+
+def test_states_are_not_transferred(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rules, "triton_missing", lambda: None)
+    given = config(model_config__is_hybrid=True, kv_transfer_config=transfer("kv_producer"))
+    (problem,) = rules.problems(given)
+    assert "FlagosConnector takes caches of attention, not states" in str(problem)
 
 
 def test_a_sleep_changes_addresses_that_graphs_keep(monkeypatch: pytest.MonkeyPatch) -> None:

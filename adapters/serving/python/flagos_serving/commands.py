@@ -90,21 +90,48 @@ def print_check(
     problems: list[dict[str, str]],
     serves: Callable[[], dict[str, str]],
 ) -> int:
-    """Prints what ``check`` found. Returns 1 if there are problems; without them it says what serves."""
+    """Prints what ``check`` found, of each option that was given whether it is served.
+
+    Returns 1 if there are problems; without them it says what serves.
+    """
+    told = judged(options.options, problems)
     if options.json:
-        print_json({"problems": problems, "serves": {} if problems else serves()})
-    elif problems:
-        for problem in problems:
-            print(
-                "; ".join(
-                    filter(None, (f"{problem['option']}: {problem['reason']}", problem["remedy"]))
-                )
+        print_json({"problems": problems, "options": told, "serves": {} if problems else serves()})
+        return 1 if problems else 0
+    for problem in problems:
+        print(
+            "; ".join(
+                filter(None, (f"{problem['option']}: {problem['reason']}", problem["remedy"]))
             )
-    else:
-        print("OK: this configuration works on flagos")
-        for name, value in serves().items():
-            print(f"  {name:<12} {value}")
-    return 1 if problems else 0
+        )
+    served = [option for option, verdict in told.items() if verdict == "served"]
+    if problems:
+        if served:
+            print(f"served: {', '.join(served)}")
+        return 1
+    print("OK: this configuration works on flagos")
+    for name, value in serves().items():
+        print(f"  {name:<12} {value}")
+    if served:
+        print(f"  {'options':<12} {', '.join(served)}: served")
+    return 0
+
+
+def judged(arguments: list[str], problems: list[dict[str, str]]) -> dict[str, str]:
+    """``served`` or ``refused`` for each option of a command line.
+
+    ``unknown`` where the engine itself refuses the whole.
+    """
+    # A number below 0 is a value.
+    given = [
+        word.partition("=")[0]
+        for word in arguments
+        if word.startswith("-") and not word[1:2].isdigit()
+    ]
+    refused = {word for problem in problems for word in problem["option"].split()}
+    unknown = any(problem["option"].endswith(" refuses it") for problem in problems)
+    rest = "unknown" if unknown else "served"
+    return {option: "refused" if option in refused else rest for option in given}
 
 
 def listed(ours: Iterable[Problem], engine: str, theirs: str) -> list[dict[str, str]]:

@@ -20,12 +20,15 @@ if TYPE_CHECKING:
 
 _CHECK = """
 Takes the arguments of `vllm serve`, reads the model's configuration (not its weights), and lists what flagos does not
-serve and what vLLM itself refuses. Exits with 1 if there is something. Our own options come before the model.
+serve, what vLLM itself refuses, and which of the options are served. Exits with 1 if something is refused. Our own
+options come before the model.
 
 examples:
   $ flagos vllm check Qwen/Qwen3-0.6B --tensor-parallel-size 2
-  $ flagos vllm check --json Qwen/Qwen3-30B-A3B --quantization awq
-  --quantization awq: flagos has no kernels for it; write one of fp8, ..., or take weights without quantization
+  $ flagos vllm check Qwen/Qwen3-30B-A3B --quantization fp8 --enable-prefix-caching
+  --quantization fp8: flagos has kernels of experts without quantization, and with weights of integers; ...
+  served: --enable-prefix-caching
+  $ flagos vllm check --json Qwen/Qwen3-30B-A3B     # for programs
 """
 
 
@@ -138,15 +141,20 @@ def _serves(config: Any) -> dict[str, str]:
     import torch
 
     import flagos
-    from vllm_flagos import register_operators, rules
+    from vllm_flagos import register_operators, releases, rules
 
     register_operators()
     device, ranks = flagos.devices()[0], rules.ranks_here(config)
-    compiled = config.compilation_config
+    compiled, model = config.compilation_config, config.model_config
+    latent = model.use_mla and releases.installed().latent
+    weights = {} if model.quantization is None else {"weights": model.quantization}
     return {
         "devices": f"{ranks} of {torch.accelerator.device_count()}, vendor {device['vendor']}: "
         f"{device['name']}",
-        "attention": commands.winner("vllm::paged_attention"),
+        "attention": commands.winner(
+            "vllm::latent_attention" if latent else "vllm::paged_attention"
+        ),
+        **weights,
         "kernels": commands.winner("_C::rms_norm"),
         "runner": f"vLLM's V{2 if config.use_v2_model_runner else 1} model runner",
         "compilation": f"{compiled.mode.name}, graphs {compiled.cudagraph_mode.name}",

@@ -50,6 +50,14 @@ _WITH_STATES: dict[str, dict[str, Any]] = {
         "selective_state_update": operators.state_space_update,
     },
 }
+# Where a model has latent attention.
+_LATENT: dict[str, dict[str, Any]] = {
+    "v1.attention.backends.mla.triton_mla": {"decode_attention_fwd": operators.latent_attention},
+    "model_executor.layers.attention.mla_attention": {
+        "merge_attn_states": operators.merge_attention,
+        "mask_empty_context": operators.mask_empty_context,
+    },
+}
 _VIEWS_OF_HOST_MEMORY = (
     "utils.torch_utils",
     "v1.worker.gpu.buffer_utils",
@@ -58,10 +66,10 @@ _VIEWS_OF_HOST_MEMORY = (
 )
 
 
-def install(with_states: bool = False) -> None:
+def install(with_states: bool = False, latent: bool = False) -> None:
     """Completes vLLM's modules, which it imports. Idempotent.
 
-    ``with_states``: those of layers with a state for each sequence, too.
+    ``with_states``: those of layers with a state for each sequence, too; ``latent``: those of latent attention.
 
     Raises RuntimeError for a name that this release of vLLM does not have.
     """
@@ -75,6 +83,9 @@ def install(with_states: bool = False) -> None:
             _zero_blocks()
         if releases.installed().short_prompts_keep_states:
             _begin_short_prompts()
+    if latent and releases.installed().latent:
+        functions_here = functions_here | _LATENT
+        _choose_expanded()
     for module, functions in functions_here.items():
         for name, operator in functions.items():
             _known(_module(module), name)
@@ -105,6 +116,19 @@ def _begin_short_prompts() -> None:
     if not isinstance(own, partial):
         split = partial(own, treat_short_extends_as_decodes=False)
         module.split_decodes_and_prefills = split  # type: ignore[attr-defined]
+
+
+def _choose_expanded() -> None:
+    from vllm_flagos import latent
+
+    name = "get_mla_prefill_backend"
+    module = _module("model_executor.layers.attention.mla_attention")
+    _known(module, name)
+    setattr(module, name, latent.prefill_backend)
+    if triton_missing() is not None:
+        module = _module("v1.attention.backends.mla.triton_mla")
+        _known(module, "_compute_num_kv_splits")
+        module._compute_num_kv_splits = latent.one_split  # type: ignore[attr-defined]
 
 
 def _zero_blocks() -> None:

@@ -14,11 +14,12 @@ from vllm.v1.attention.backends.registry import AttentionBackendEnum, register_b
 import flagos
 from flagos import _core
 from flagos_serving.declaration import capability, device_type
-from vllm_flagos import kernels, media, rules
+from vllm_flagos import kernels, media, releases, rules
 from vllm_flagos.vllm import triton_missing
 
 logger = logging.getLogger(__name__)
 _ATTENTION = "vllm_flagos.attention.FlagosAttention"
+_LATENT = "vllm_flagos.latent.FlagosLatentAttention"
 _flagos: Any = torch.flagos  # type: ignore[attr-defined]
 _ON_CUDA = device_type() == "cuda"
 
@@ -201,7 +202,8 @@ class FlagosPlatform(Platform):
         if wrong is not None:
             raise ValueError(str(wrong))
         if attn_selector_config.use_mla:
-            return str(AttentionBackendEnum.TRITON_MLA.get_path())
+            own = AttentionBackendEnum.TRITON_MLA
+            return _LATENT if releases.installed().latent else str(own.get_path())
         return _ATTENTION
 
     @classmethod
@@ -241,6 +243,14 @@ class FlagosPlatform(Platform):
             setattr(vllm_config.compilation_config.pass_config, name, False)
 
     @classmethod
+    def pre_register_and_update(cls, parser: Any = None) -> None:
+        """Lets configurations with weights of integers take what the references take."""
+        if not _ON_CUDA and releases.installed().integers:
+            from vllm_flagos.layers import integers
+
+            integers.accept()
+
+    @classmethod
     def validate_request(cls, processed_inputs: Any, params: Any) -> None:
         """Raises ValueError for media that the model's encoder does not take."""
         if cls._described is not None:
@@ -259,6 +269,9 @@ class FlagosPlatform(Platform):
         parallel = vllm_config.parallel_config
         if parallel.worker_cls == "auto":
             parallel.worker_cls = "vllm_flagos.worker.FlagosWorker"
+        transfer = getattr(vllm_config, "kv_transfer_config", None)
+        if transfer is not None and transfer.kv_connector == rules.CONNECTOR:
+            transfer.kv_connector_module_path = "vllm_flagos.transfer"
         _compile(vllm_config.compilation_config)
         more = getattr(vllm_config, "additional_config", None)
         if isinstance(more, dict):  # a part of the key under which vLLM keeps compiled models

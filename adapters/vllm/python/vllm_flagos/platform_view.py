@@ -1,6 +1,7 @@
 """The platform as a few modules of vLLM ask it: `is_cuda_alike` is true there, where that means more than CUDA.
 
-For the process it is false, because most code that asks has kernels of CUDA.
+For the process it is false, because most code that asks has kernels of CUDA. `is_cuda` is true where a module asks it
+about kernels of vLLM's wheel, which serve flagos' tensors on CUDA.
 """
 
 from __future__ import annotations
@@ -22,10 +23,18 @@ class AsCuda:
         return getattr(current_platform, name)
 
 
-def install(module: ModuleType) -> None:
-    """Gives a module of vLLM the view. Raises RuntimeError if the module does not know the platform."""
+class WithKernels(AsCuda):
+    """The same for modules whose kernels are in vLLM's wheel."""
+
+    def is_cuda(self) -> bool:
+        """True."""
+        return True
+
+
+def install(module: ModuleType, view: type[AsCuda] = AsCuda) -> None:
+    """Gives a module of vLLM a view. Raises RuntimeError if the module does not know the platform."""
     if "current_platform" not in vars(module):
         raise RuntimeError(
             f"{module.__name__} has no `current_platform`: this release of vLLM is not the one that vllm-flagos knows"
         )
-    vars(module)["current_platform"] = AsCuda()
+    vars(module)["current_platform"] = view()

@@ -24,6 +24,14 @@ class Release:
     parser: str
     # Whether a prompt of one token gets the state of a former request, in models with gated delta nets.
     short_prompts_keep_states: bool = False
+    # Whether weights of integers (AWQ, GPTQ, compressed-tensors) have been tried.
+    integers: bool = False
+    # Whether latent attention is operators of the plan; else it is vLLM's own, with kernels of Triton.
+    latent: bool = False
+    # Whether flagos' connector of two engines has been tried.
+    transfer: bool = False
+    # Whether adapters of experts are an operator of the plan.
+    adapters_of_experts: bool = False
 
     @property
     def minor(self) -> str:
@@ -55,6 +63,10 @@ RELEASES = (
         ),
         parser="entrypoints.openai.cli_args",
         short_prompts_keep_states=True,
+        integers=True,
+        latent=True,
+        transfer=True,
+        adapters_of_experts=True,
     ),
     # Here an object launches the kernel that it holds.
     Release(

@@ -15,7 +15,9 @@ from vllm_flagos import releases
 from vllm_flagos.vllm import triton_missing
 
 # Without quantization, and by kernels that flagos has.
-QUANTIZATIONS = ("fp8", "fp8_per_tensor", "compressed-tensors")
+QUANTIZATIONS = ("fp8", "fp8_per_tensor", "compressed-tensors", "auto_awq", "auto_gptq")
+# Those of them that may have weights of integers.
+INTEGERS = ("compressed-tensors", "auto_awq", "auto_gptq")
 # Models whose layers with states are operators of the plan, with references.
 WITH_STATES = {
     *("Qwen3NextForCausalLM", "MambaForCausalLM", "Mamba2ForCausalLM", "JambaForCausalLM"),
@@ -25,6 +27,7 @@ _CACHES = (
     *("auto", "float16", "bfloat16", "fp8", "fp8_e4m3"),
     *("int4_per_token_head", "int8_per_token_head", "fp8_per_token_head"),
 )
+CONNECTOR = "FlagosConnector"  # `vllm_flagos.transfer`
 _BLOCK = 16  # of vLLM's Triton backend: the tokens of a block are a multiple
 
 
@@ -119,56 +122,139 @@ def _replicas_of_experts(config: Any) -> Problem | None:
 
 
 def _adapters_of_experts(config: Any) -> Problem | None:
-    if getattr(config, "lora_config", None) is None:
+    lora, model = getattr(config, "lora_config", None), config.model_config
+    if lora is None or not getattr(model, "is_moe", False):
         return None
-    if not getattr(config.model_config, "is_moe", False):
-        return None
-    return Problem(
-        "--enable-lora",
-        "vLLM's adapters of experts are for its own experts' kernels, which vllm::fused_experts replaces",
-        "leave it out, or take a model without experts",
-    )
+    remedy = "leave one out"
+    if not releases.installed().adapters_of_experts:
+        return Problem(
+            "--enable-lora",
+            "vLLM's adapters of experts are for its own experts' kernels, which vllm::fused_experts replaces",
+            "leave it out, or take a model without experts",
+        )
+    if model.quantization is not None:
+        return Problem(
+            f"--enable-lora with --quantization {model.quantization}",
+            "adapters of experts are for weights without quantization",
+            remedy,
+        )
+    if getattr(lora, "fully_sharded_loras", False):
+        return Problem(
+            "--enable-lora with --fully-sharded-loras",
+            "each rank of flagos has whole adapters of experts",
+            remedy,
+        )
+    if config.parallel_config.enable_expert_parallel:
+        return Problem(
+            "--enable-lora with --enable-expert-parallel",
+            "adapters of experts have not been tried with ranks that have experts of their own",
+            remedy,
+        )
+    return None
 
 
 def _quantization(config: Any) -> Problem | None:
     model = config.model_config
-    if model is None or model.quantization is None or model.quantization in QUANTIZATIONS:
+    if model is None or model.quantization is None:
+        return None
+    served = [
+        name
+        for name in QUANTIZATIONS
+        if releases.installed().integers or not name.startswith("auto_")
+    ]
+    if model.quantization in served:
         return None
     return Problem(
         f"--quantization {model.quantization}",
         "flagos has no kernels for it",
-        f"write one of {', '.join(QUANTIZATIONS)}, or take weights without quantization",
+        f"write one of {', '.join(served)}, or take weights without quantization",
     )
+
+
+def _described(model: Any) -> dict[str, Any]:
+    """What the model's configuration says of its quantization."""
+    found = getattr(getattr(model, "hf_config", None), "quantization_config", None)
+    return found if isinstance(found, dict) else {}
 
 
 def _quantized_experts(config: Any) -> Problem | None:
     model = config.model_config
     if model is None or model.quantization is None or not getattr(model, "is_moe", False):
         return None
+    described = _described(model)
+    if model.quantization == "auto_gptq" and described.get("desc_act"):
+        reason = "experts take groups of rows as they follow each other, and the model has desc_act"
+    elif model.quantization in ("auto_awq", "auto_gptq"):
+        return None
+    elif model.quantization == "compressed-tensors":
+        forms = [_form(group) for group in described.get("config_groups", {}).values()]
+        if all(form in _FORMS_OF_EXPERTS for form in forms):
+            return None
+        reason = "experts have weights of integers, symmetric and in groups, or W8A8 with a scale for each token"
+    else:
+        reason = "flagos has kernels of experts without quantization, and with weights of integers"
     return Problem(
         f"--quantization {model.quantization}",
-        "flagos has kernels of experts without quantization alone",
+        reason,
         "take weights without quantization, or a model without experts",
     )
 
 
+# Of compressed-tensors: what `_form` makes of a group → whether experts have it.
+_FORMS_OF_EXPERTS = ("integers, groups", "8 bits of int, token by token")
+_FORMS = (
+    *_FORMS_OF_EXPERTS,
+    *("8 bits of float", "8 bits of int", "integers"),
+)
+
+
+def _form(group: dict[str, Any]) -> str:
+    """A name of `_FORMS` for weights and activations of one group, or what they are."""
+    weights, given = group.get("weights") or {}, group.get("input_activations") or {}
+    bits, kind = weights.get("num_bits"), weights.get("type")
+    strategy, symmetric = weights.get("strategy"), weights.get("symmetric", True)
+    same = (given.get("num_bits"), given.get("type")) == (bits, kind)
+    if (bits, kind) == (8, "float") and same:
+        return "8 bits of float"
+    if (bits, kind) == (8, "int") and same and symmetric and strategy in ("channel", "tensor"):
+        by_token = given.get("strategy") == "token" and given.get("symmetric", True)
+        if by_token and given.get("dynamic") is True and strategy == "channel":
+            return "8 bits of int, token by token"
+        if given.get("strategy") in ("token", "tensor"):
+            return "8 bits of int"
+    if bits in (4, 8) and kind == "int" and not given and strategy in ("group", "channel"):
+        plain = (
+            symmetric
+            and strategy == "group"
+            and weights.get("actorder") in (None, "static", "weight")
+        )
+        return "integers, groups" if plain else "integers"
+    return _described_bits(group)
+
+
+def _described_bits(group: dict[str, Any]) -> str:
+    parts = [(part, group.get(part) or {}) for part in ("weights", "input_activations")]
+    return " and ".join(
+        f"{part} of {one.get('num_bits', 'no')} bits of {one.get('type', 'any type')}"
+        for part, one in parts
+    )
+
+
 def _scheme(config: Any) -> Problem | None:
-    """Accepts compressed-tensors only for 8-bit floating-point weights and activations, which have a kernel."""
+    """Accepts compressed-tensors for the schemes that have a kernel."""
     model = config.model_config
     if model is None or model.quantization != "compressed-tensors":
         return None
-    described = getattr(getattr(model, "hf_config", None), "quantization_config", None) or {}
-    groups = described.get("config_groups", {}) if isinstance(described, dict) else {}
-    for name, group in groups.items():
-        for part in ("weights", "input_activations"):
-            given = group.get(part) or {}
-            description = f"{given.get('num_bits', 'no')} bits of {given.get('type', 'any type')}"
-            if (given.get("num_bits"), given.get("type")) != (8, "float"):
-                return Problem(
-                    "--quantization compressed-tensors",
-                    f"{name} of the model has {part} of {description}, for which flagos has no kernels",
-                    "take a model with weights and activations of 8 bits of float (FP8), or without quantization",
-                )
+    for name, group in _described(model).get("config_groups", {}).items():
+        form = _form(group)
+        if form in _FORMS and ("int" not in form or releases.installed().integers):
+            continue
+        return Problem(
+            "--quantization compressed-tensors",
+            f"{name} of the model has {_described_bits(group)}, for which flagos has no kernels",
+            "take a model with weights and activations of 8 bits (FP8, W8A8), with weights of 4 or 8 bits of integers "
+            "(W4A16, W8A16), or without quantization",
+        )
     return None
 
 
@@ -309,14 +395,28 @@ def _chunks(config: Any) -> Problem | None:
 
 def _latent(config: Any) -> Problem | None:
     model = config.model_config
-    if model is None or not model.use_mla or triton_missing() is None:
+    if model is None or not model.use_mla:
         return None
-    return Problem(
-        "model",
-        f"{', '.join(model.architectures)} has multi-head latent attention, whose kernels are Triton's: "
-        f"{triton_missing()}",
-        "take another model, or a device that Triton reaches",
-    )
+    if triton_missing() is not None and not releases.installed().latent:
+        return Problem(
+            "model",
+            f"latent attention has not been tried with this vLLM without Triton: {triton_missing()}",
+            f"pip install vllm=={releases.RELEASES[0].tried}, or take a device that Triton reaches",
+        )
+    if getattr(config.parallel_config, "decode_context_parallel_size", 1) > 1:
+        return Problem(
+            "--decode-context-parallel-size",
+            "latent attention over contexts of several ranks has not been tried",
+            "leave it out",
+        )
+    chosen = getattr(config.attention_config, "mla_prefill_backend", None)
+    if chosen is not None:
+        return Problem(
+            f"--attention-config mla_prefill_backend={chosen.name}",
+            "on flagos prompts are the operator vllm::expanded_attention, and the plan chooses its kernel",
+            "leave it out",
+        )
+    return None
 
 
 def _backend_of_experts(config: Any) -> Problem | None:
@@ -423,14 +523,40 @@ def _updates(config: Any) -> Problem | None:
 
 
 def _transfer(config: Any) -> Problem | None:
-    transfer = config.kv_transfer_config
+    transfer, parallel, model = (
+        config.kv_transfer_config,
+        config.parallel_config,
+        config.model_config,
+    )
     if transfer is None:
         return None
-    return Problem(
-        "--kv-transfer-config",
-        f"{transfer.kv_connector} has not been tried on flagos memory",
-        "leave it out",
-    )
+    option = "--kv-transfer-config"
+    if transfer.kv_connector != CONNECTOR or not releases.installed().transfer:
+        served = CONNECTOR if releases.installed().transfer else None
+        return Problem(
+            option,
+            f"{transfer.kv_connector} has not been tried on flagos memory",
+            "leave it out" if served is None else f"write kv_connector={served}, or leave it out",
+        )
+    if transfer.kv_role == "kv_both":
+        return Problem(
+            f"{option} kv_role=kv_both",
+            f"an engine of {CONNECTOR} computes prompts, or takes them",
+            "write kv_producer or kv_consumer",
+        )
+    if parallel.pipeline_parallel_size > 1 or parallel.data_parallel_size > 1:
+        return Problem(
+            f"{option} with --pipeline-parallel-size or --data-parallel-size",
+            f"{CONNECTOR} pairs the ranks of one replica without stages",
+            "leave one out",
+        )
+    if model is not None and model.is_hybrid:
+        return Problem(
+            f"{option}",
+            f"{CONNECTOR} takes caches of attention, not states",
+            "leave it out, or take a model with attention alone",
+        )
+    return None
 
 
 def _offloading(config: Any) -> Problem | None:
@@ -487,12 +613,6 @@ def attention(selected: Any, given: Any) -> Problem | None:
         return wrong
     if given.use_sparse:
         return Problem("model", "sparse attention has kernels for CUDA alone", "take another model")
-    if given.use_mla and triton_missing() is not None:
-        return Problem(
-            "model",
-            f"multi-head latent attention has kernels of Triton alone: {triton_missing()}",
-            "take another model",
-        )
     return None
 
 
@@ -527,6 +647,8 @@ RULES: tuple[Callable[[Any], Problem | None], ...] = (
 RULES_BEFORE_DEFAULTS: tuple[Callable[[Any], Problem | None], ...] = (_graphs, _fusions)
 
 __all__ = [
+    "CONNECTOR",
+    "INTEGERS",
     "Problem",
     "QUANTIZATIONS",
     "RULES",

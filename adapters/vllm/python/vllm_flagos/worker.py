@@ -19,7 +19,7 @@ from vllm.v1.worker.workspace import init_workspace_manager
 
 import flagos
 from flagos_serving.declaration import device_type
-from vllm_flagos import completions, generators, layers, sleeping, updates
+from vllm_flagos import completions, generators, layers, rules, sleeping, updates
 
 
 class FlagosWorker(Worker):
@@ -27,8 +27,14 @@ class FlagosWorker(Worker):
 
     def __init__(self, vllm_config: Any, *args: Any, **kwargs: Any) -> None:
         model = vllm_config.model_config
-        completions.install(with_states=model.is_hybrid or model.is_attention_free)
+        completions.install(
+            with_states=model.is_hybrid or model.is_attention_free, latent=model.use_mla
+        )
         layers.register()
+        if model.quantization in rules.INTEGERS:
+            layers.register_integers()
+        if vllm_config.lora_config is not None and model.is_moe:
+            layers.register_adapters_of_experts()
         super().__init__(vllm_config, *args, **kwargs)
         self._sleep_mode_backend: sleeping.Sleep | None = None
 

@@ -105,4 +105,10 @@ if __name__ == "__main__":
     expected = tiny.greedy(made, tiny.prompts(), NEW)
     llm = serving.llm(folder, **{"max_num_seqs": 4, **options})
     found = [serving.tokens(llm, tiny.prompts(), NEW) for _ in range(2)]
-    serving.report(llm, expected=expected, tokens=found[0], again=found[1])
+    serving.report(
+        llm,
+        expected=expected,
+        tokens=found[0],
+        again=found[1],
+        behind=tiny.behind(made, found[0]),
+    )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -105,11 +107,18 @@ def embeddings(model: Any) -> list[list[float]]:
     return [torch.nn.functional.normalize(state, dim=0).tolist() for state in last]
 
 
+def expecting(model: Any) -> Any:
+    """The model where it says what is expected: ``EXPECTED_ON`` is a device and a type, ``cpu float32`` if not set."""
+    device, dtype = os.environ.get("EXPECTED_ON", "cpu float32").split()
+    return model if device == "cpu" else deepcopy(model).to(device, getattr(torch, dtype))
+
+
 def greedy(model: Any, given: list[list[int]], new: int = NEW) -> list[list[int]]:
     """The tokens that transformers generates."""
+    model = expecting(model)
     return [
         model.generate(
-            torch.tensor([prompt]),
+            torch.tensor([prompt], device=model.device),
             max_new_tokens=new,
             do_sample=False,
             pad_token_id=0,
@@ -119,14 +128,29 @@ def greedy(model: Any, given: list[list[int]], new: int = NEW) -> list[list[int]
     ]
 
 
-def adapter(folder: Path, model: Any, seed: int) -> None:
+def behind(model: Any, tokens: list[list[int]]) -> float:
+    """How far, at most, the logarithm of a token's probability is below the best one's, by transformers.
+
+    ``tokens`` follow each prompt. It is 0 where they are transformers'.
+    """
+    model, most = expecting(model), 0.0
+    for prompt, new in zip(prompts(), tokens, strict=True):
+        given = torch.tensor([prompt + new[:-1]], device=model.device)
+        with torch.no_grad():
+            rows = torch.log_softmax(model(given).logits[0].float(), -1)[len(prompt) - 1 :].cpu()
+        chosen = rows.gather(1, torch.tensor(new)[:, None])[:, 0]
+        most = max(most, float((rows.amax(1) - chosen).max()))
+    return most
+
+
+def adapter(folder: Path, model: Any, seed: int, adapted: tuple[str, ...] = ADAPTED) -> None:
     """Writes a LoRA adapter of random weights, and adds it to the model."""
     from safetensors.torch import save_file
 
     numbers = torch.Generator().manual_seed(seed)
     weights = {}
     for name, module in model.named_modules():
-        if name.rpartition(".")[2] not in ADAPTED:
+        if name.rpartition(".")[2] not in adapted:
             continue
         a = torch.randn(RANK, module.in_features, generator=numbers) * 0.1
         b = torch.randn(module.out_features, RANK, generator=numbers) * 0.1
@@ -142,7 +166,7 @@ def adapter(folder: Path, model: Any, seed: int) -> None:
         "lora_alpha": ALPHA,
         "lora_dropout": 0.0,
         "bias": "none",
-        "target_modules": list(ADAPTED),
+        "target_modules": list(adapted),
         "task_type": "CAUSAL_LM",
     }
     (folder / "adapter_config.json").write_text(json.dumps(config))

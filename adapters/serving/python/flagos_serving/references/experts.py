@@ -10,13 +10,14 @@ of silu's gate, from above, and of the values it gates, from both sides.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from flagos_serving.declaration import decline
+from flagos_serving.references import quantized
 
 
 def _activate(x: Tensor, activation: str, limit: float | None) -> Tensor:
@@ -67,23 +68,154 @@ def fused_experts(
     limit: float | None = None,
 ) -> Tensor:
     """Tokens sorted by expert, one product per expert; the sum over experts in float32."""
+
+    def product(given: Tensor, expert: int, weight: Tensor, bias: Tensor | None) -> Tensor:
+        return F.linear(given, weight[expert], None if bias is None else bias[expert])
+
+    return _summed(
+        x,
+        w13.shape[0],
+        weights,
+        experts,
+        lambda given, expert, rows: product(given, expert, w13, bias13),
+        lambda hidden, expert, rows: product(hidden, expert, w2, bias2),
+        activation,
+        weights_on_input=weights_on_input,
+        expert_map=expert_map,
+        limit=limit,
+    )
+
+
+def experts_with_adapters(
+    x: Tensor,
+    w13: Tensor,
+    w2: Tensor,
+    weights: Tensor,
+    experts: Tensor,
+    activation: str,
+    adapters: Tensor,
+    a13: Sequence[Tensor],
+    b13: Sequence[Tensor],
+    a2: Tensor,
+    b2: Tensor,
+    *,
+    weights_on_input: bool = False,
+    all_experts: int = -1,
+    expert_map: Tensor | None = None,
+    limit: float | None = None,
+) -> Tensor:
+    """The same with adapters (LoRA): ``adapters`` int64 [tokens] has the place of a token's, or -1.
+
+    a13 are of parts of w13's rows [adapters, experts or 1, rank, hidden], b13 [adapters, experts, rows of the part,
+    rank]; a2 [adapters, experts, rank, middle] and b2 [adapters, experts or 1, hidden, rank] are of w2.
+    """
+
+    def added(given: Tensor, expert: int, rows: Tensor, a: Tensor, b: Tensor) -> Tensor:
+        result = given.new_zeros(given.shape[0], b.shape[2])
+        of_rows = adapters[rows]
+        for one in of_rows.unique().tolist():
+            if one < 0:
+                continue
+            mine = of_rows == one
+            first, second = (m[one, expert if m.shape[1] > 1 else 0] for m in (a, b))
+            result[mine] = F.linear(F.linear(given[mine], first.to(x.dtype)), second.to(x.dtype))
+        return result
+
+    def into(given: Tensor, expert: int, rows: Tensor) -> Tensor:
+        parts = [added(given, expert, rows, a, b) for a, b in zip(a13, b13, strict=True)]
+        return F.linear(given, w13[expert]) + torch.cat(parts, dim=-1)
+
+    def out_of(hidden: Tensor, expert: int, rows: Tensor) -> Tensor:
+        return F.linear(hidden, w2[expert]) + added(hidden, expert, rows, a2, b2)
+
+    return _summed(
+        x,
+        w13.shape[0],
+        weights,
+        experts,
+        into,
+        out_of,
+        activation,
+        weights_on_input=weights_on_input,
+        expert_map=expert_map,
+        limit=limit,
+    )
+
+
+def quantized_experts(
+    x: Tensor,
+    w13: Tensor,
+    w2: Tensor,
+    scales13: Tensor,
+    scales2: Tensor,
+    zeros13: Tensor | None,
+    zeros2: Tensor | None,
+    weights: Tensor,
+    experts: Tensor,
+    activation: str,
+    form: str,
+    *,
+    weights_on_input: bool = False,
+    all_experts: int = -1,
+    expert_map: Tensor | None = None,
+) -> Tensor:
+    """The same of weights of integers.
+
+    ``form``: ``w4a16`` and ``w8a16`` are those of `quantized.grouped_linear`, ``w8a8`` those of
+    `quantized.rounded_linear`, each with a dimension for the experts before.
+    """
+    bits = {"w4a16": 4, "w8a16": 8, "w8a8": 0}
+    if form not in bits:
+        raise decline(f"the reference of the experts does not know weights as {form!r}")
+
+    def product(
+        given: Tensor, expert: int, weight: Tensor, scales: Tensor, zeros: Tensor | None
+    ) -> Tensor:
+        if not bits[form]:
+            return quantized.rounded_linear(given, weight[expert], scales[expert])
+        zero = None if zeros is None else zeros[expert]
+        return quantized.grouped_linear(given, weight[expert], scales[expert], zero, bits[form])
+
+    return _summed(
+        x,
+        w13.shape[0],
+        weights,
+        experts,
+        lambda given, expert, rows: product(given, expert, w13, scales13, zeros13),
+        lambda hidden, expert, rows: product(hidden, expert, w2, scales2, zeros2),
+        activation,
+        weights_on_input=weights_on_input,
+        expert_map=expert_map,
+        limit=None,
+    )
+
+
+def _summed(
+    x: Tensor,
+    count: int,
+    weights: Tensor,
+    experts: Tensor,
+    first: Callable[[Tensor, int, Tensor], Tensor],
+    second: Callable[[Tensor, int, Tensor], Tensor],
+    activation: str,
+    *,
+    weights_on_input: bool,
+    expert_map: Tensor | None,
+    limit: float | None,
+) -> Tensor:
     if weights_on_input and experts.shape[1] != 1:
         raise decline("weights on the input are for one expert a token")
     chosen = experts.long()
     if expert_map is not None:
         chosen = torch.where(chosen < 0, chosen, expert_map.long()[chosen])
     output = torch.zeros(x.shape, dtype=torch.float32, device=x.device)
-    for expert in range(w13.shape[0]):
+    for expert in range(count):
         rows, places = (chosen == expert).nonzero(as_tuple=True)
         if rows.numel() == 0:
             continue
         share = weights[rows, places, None].float()
         given = x[rows] * share.to(x.dtype) if weights_on_input else x[rows]
-        hidden = F.linear(given, w13[expert], None if bias13 is None else bias13[expert])
-        made = F.linear(
-            _activate(hidden, activation, limit),
-            w2[expert],
-            None if bias2 is None else bias2[expert],
-        )
-        output.index_add_(0, rows, made.float() if weights_on_input else made.float() * share)
+        hidden = _activate(first(given, expert, rows), activation, limit)
+        made = second(hidden, expert, rows).float()
+        output.index_add_(0, rows, made if weights_on_input else made * share)
     return output.to(x.dtype)

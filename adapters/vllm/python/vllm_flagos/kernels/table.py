@@ -12,7 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from flagos_serving.references import latent
 from flagos_serving.references import layers as by
+from flagos_serving.references import quantized as of_integers
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,23 @@ KERNELS = (
         "bool dummy_is_tma_aligned)",
         by.per_token_group_fp8_quant,
     ),
+    _of_c(
+        "static_scaled_int8_quant(Tensor! result, Tensor input, Tensor scale, Tensor? azp)",
+        of_integers.static_scaled_int8_quant,
+    ),
+    _of_c(
+        "dynamic_scaled_int8_quant(Tensor! result, Tensor input, Tensor! scale, Tensor!? azp)",
+        of_integers.dynamic_scaled_int8_quant,
+    ),
+    _of_c(
+        "cutlass_scaled_mm(Tensor! out, Tensor a, Tensor b, Tensor a_scales, Tensor b_scales, Tensor? bias)",
+        of_integers.cutlass_scaled_mm,
+    ),
+    _of_c(
+        "cutlass_scaled_mm_azp(Tensor! out, Tensor a, Tensor b, Tensor a_scales, Tensor b_scales, Tensor azp_adj, "
+        "Tensor? azp, Tensor? bias)",
+        of_integers.cutlass_scaled_mm_azp,
+    ),
     Kernel("_C", "weak_ref_tensor(Tensor input) -> Tensor", by.weak_ref_tensor),
     Kernel(
         "_moe_C",
@@ -122,6 +141,12 @@ KERNELS = (
         "concat_and_cache_mla(Tensor kv_c, Tensor k_pe, Tensor! kv_cache, Tensor slot_mapping, "
         "str kv_cache_dtype, Tensor scale, bool skip_scale=False) -> ()",
         by.concat_and_cache_mla,
+    ),
+    Kernel(
+        "_C_cache_ops",
+        "gather_and_maybe_dequant_cache(Tensor src_cache, Tensor! dst, Tensor block_table, Tensor cu_seq_lens, "
+        "Tensor token_to_seq, int num_tokens, str kv_cache_dtype, Tensor scale, Tensor? seq_starts) -> ()",
+        latent.gather_and_maybe_dequant_cache,
     ),
     _of_c(
         "apply_repetition_penalties_(Tensor! logits, Tensor prompt_mask, Tensor output_mask, "

@@ -12,3 +12,19 @@ def register() -> None:
 
     for layer in (activation, rotary, experts, fp8, gated):
         layer.register()
+
+
+@cache
+def register_integers() -> None:
+    """Registers the layers with weights of integers, once a process: few models have such, and they import much."""
+    from vllm_flagos.layers import integers
+
+    integers.register()
+
+
+@cache
+def register_adapters_of_experts() -> None:
+    """Registers adapters of experts, once a process."""
+    from vllm_flagos.layers import adapted_experts
+
+    adapted_experts.register()

@@ -36,6 +36,22 @@ class FlagosExperts(UnquantizedFusedMoEMethod):
         """[tokens, hidden]: the sum of the chosen experts of each token."""
         activation = layer.activation.value
         limit = getattr(layer, "swiglu_limit", None) if activation == "silu" else None
+        adapters = getattr(layer, "flagos_adapters", None)  # see `adapted_experts`
+        if adapters is not None:
+            with_them: torch.Tensor = operators.experts_with_adapters(
+                x,
+                layer.w13_weight,
+                layer.w2_weight,
+                topk_weights,
+                topk_ids,
+                activation,
+                *adapters(),
+                weights_on_input=layer.apply_router_weight_on_input,
+                all_experts=layer.global_num_experts,
+                expert_map=layer.expert_map,
+                limit=limit or None,
+            )
+            return with_them
         result: torch.Tensor = operators.fused_experts(
             x,
             layer.w13_weight,

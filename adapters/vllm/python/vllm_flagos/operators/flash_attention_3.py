@@ -110,3 +110,38 @@ def paged_attention(
         s_aux=sinks,
         **scales,
     )
+
+
+def expanded_attention(*given: Any) -> Tensor:
+    """See `flagos_serving.references.latent`."""
+    return expanded_attention_to_merge(*given)[0]
+
+
+def expanded_attention_to_merge(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    q_starts: Tensor,
+    k_starts: Tensor,
+    most_queries: int,
+    most_keys: int,
+    scale: float,
+    causal: bool,
+) -> tuple[Tensor, Tensor]:
+    """See `flagos_serving.references.latent`."""
+    if q.dtype not in (torch.float16, torch.bfloat16):
+        raise decline(f"FlashAttention 3 takes float16 and bfloat16 here, not {q.dtype}")
+    out, sums = _forward()(
+        q=q,
+        k=k,
+        v=v,
+        max_seqlen_q=most_queries,
+        cu_seqlens_q=q_starts,
+        max_seqlen_k=most_keys,
+        cu_seqlens_k=k_starts,
+        softmax_scale=scale,
+        causal=causal,
+        return_softmax_lse=True,
+        fa_version=3,
+    )
+    return out, sums

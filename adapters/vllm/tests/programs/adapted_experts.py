@@ -1,0 +1,41 @@
+"""LoRA on experts, each adapter alone and mixed in a batch: ``adapted_experts.py FOLDER OPTIONS``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import serving
+import tiny
+from quantized import separate
+
+ADAPTED = ("q_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+NEW = 16
+
+if __name__ == "__main__":
+    folder, options = Path(sys.argv[1]), json.loads(sys.argv[2])
+    tiny.experts().save_pretrained(folder / "experts")
+    tiny.tokenizer().save_pretrained(folder / "experts")
+    expected = [tiny.greedy(tiny.experts(), tiny.prompts(), NEW)]
+    for number in (1, 2):
+        merged = separate(tiny.experts())
+        tiny.adapter(folder / f"adapter{number}", merged, number, ADAPTED)
+        expected.append(tiny.greedy(merged, tiny.prompts(), NEW))
+
+    from vllm import SamplingParams
+    from vllm.lora.request import LoRARequest
+
+    model = serving.llm(
+        str(folder / "experts"), enable_lora=True, max_loras=2, max_lora_rank=8, **options
+    )
+    adapters = [None, *(LoRARequest(f"a{n}", n, str(folder / f"adapter{n}")) for n in (1, 2))]
+    alone = [serving.tokens(model, tiny.prompts(), NEW, lora_request=one) for one in adapters]
+    outputs = model.generate(
+        [{"prompt_token_ids": p} for p in tiny.prompts() for _ in adapters],
+        SamplingParams(temperature=0.0, max_tokens=NEW, ignore_eos=True, detokenize=False),
+        lora_request=[adapters[n % 3] for n in range(3 * len(tiny.prompts()))],
+        use_tqdm=False,
+    )
+    found = [list(output.outputs[0].token_ids) for output in outputs]
+    serving.report(model, expected=expected, alone=alone, mixed=[found[n::3] for n in range(3)])
