@@ -134,7 +134,7 @@ def prepare(args: Any) -> None:
     REFUSALS.report(problems(args))
     if device_type() != "cpu" or _core.vendor() != "host":
         logger.warning(
-            "SGLang on flagos has been run on the host vendor alone, and vendor %s serves here",
+            "SGLang on flagos has been run whole on the host vendor alone, and vendor %s serves here",
             _core.vendor(),
         )
     args.device = "flagos"

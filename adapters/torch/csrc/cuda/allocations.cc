@@ -120,7 +120,8 @@ void plan_allocations() {
   const size_t place = place_of_allocate();
   const size_t functions = table.readable();
   TORCH_CHECK_NOT_IMPLEMENTED(
-      place < functions, "flagos: torch's allocator of CUDA has no table of functions that is known; set FLAGOS_GRAPHS=off");
+      place < functions,
+      "flagos: torch's allocator of CUDA has no table of functions that is known; set FLAGOS_GRAPHS=off");
   auto* words = new std::vector<void*>(table.first - Table::kBefore, table.first + functions); // as long as the process
   void** first = words->data() + Table::kBefore;
   const auto original = reinterpret_cast<Allocate>(first[place]);

@@ -9,8 +9,8 @@ namespace flagos {
 // Looked up at each use, because a program may replace it.
 c10::DeviceAllocator* cuda_allocator();
 
-// From now on the plan of automatic graphs (`planned_memory`) is asked first, and graphs give their memory back before an
-// allocation fails. Once for each allocator that torch has had.
+// From now on the plan of automatic graphs (`planned_memory`) is asked first, and graphs give their memory back before
+// an allocation fails. Once for each allocator that torch has had.
 void plan_allocations();
 
 } // namespace flagos

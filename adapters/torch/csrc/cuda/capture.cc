@@ -97,7 +97,7 @@ void* current_handle(c10::DeviceIndex device) {
   return native_guard()->getStreamNativeHandle(native_guard()->getStream(c10::Device(native->type, device)));
 }
 
-class CudaGraph final : public following::Launchable {
+class CudaGraph final : public Launchable {
  public:
   CudaGraph(const Runtime& runtime, void* executable, c10::DeviceIndex device)
       : runtime_(runtime), executable_(executable), device_(device) {}
@@ -119,7 +119,7 @@ class CudaGraph final : public following::Launchable {
 
 std::atomic<int64_t> planned_blocks{0}; // that were allocated
 
-class CudaCapturer final : public following::Capturer {
+class CudaCapturer final : public Capturer {
  public:
   explicit CudaCapturer(const std::string& vendor) : runtime_(Runtime::instance(vendor)) {}
 
@@ -137,10 +137,11 @@ class CudaCapturer final : public following::Capturer {
   void enter() override {
     allocations_ = allocations();
     // torch's name for a stream from outside is its handle.
-    before_ = native_guard()->exchangeStream(c10::Stream(
-        c10::Stream::UNSAFE,
-        c10::Device(native->type, device_),
-        static_cast<c10::StreamId>(reinterpret_cast<intptr_t>(stream_))));
+    before_ = native_guard()->exchangeStream(
+        c10::Stream(
+            c10::Stream::UNSAFE,
+            c10::Device(native->type, device_),
+            static_cast<c10::StreamId>(reinterpret_cast<intptr_t>(stream_))));
   }
   void leave() override {
     native_guard()->exchangeStream(*before_);
@@ -149,7 +150,7 @@ class CudaCapturer final : public following::Capturer {
     return allocations() != allocations_;
   }
 
-  std::unique_ptr<following::Launchable> end() override {
+  std::unique_ptr<Launchable> end() override {
     void* graph = nullptr;
     const int status = runtime_.end_capture(stream_, &graph);
     if (status != 0 || graph == nullptr) {
@@ -215,7 +216,7 @@ class CudaCapturer final : public following::Capturer {
 
 } // namespace
 
-following::Capturer* cuda_capturer(const std::string& vendor) {
+Capturer* cuda_capturer(const std::string& vendor) {
   static auto* capturer = new CudaCapturer(vendor);
   return capturer;
 }

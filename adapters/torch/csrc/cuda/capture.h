@@ -6,12 +6,12 @@
 
 #include <string>
 
-#include "following/capture.h"
+#include "runtime/capture.h"
 
 namespace flagos {
 
 // One for the process. Throws NotImplementedError where the vendor's runtime cannot capture.
-following::Capturer* cuda_capturer(const std::string& vendor);
+Capturer* cuda_capturer(const std::string& vendor);
 
 // A block of the device's memory for the current stream.
 c10::DataPtr allocate_block(size_t nbytes, c10::DeviceIndex device);

@@ -347,7 +347,7 @@ class TorchNative final : public Native {
     cuda_capturer(vendor);
     plan_allocations();
   }
-  following::Capturer* capturer() const override {
+  Capturer* capturer() const override {
     return cuda_capturer(vendor);
   }
   c10::DataPtr planned_block(size_t nbytes, c10::DeviceIndex device) const override {

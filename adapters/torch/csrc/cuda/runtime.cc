@@ -62,8 +62,7 @@ void* need_runtime_function(const std::string& vendor, const std::string& name) 
     for (const RuntimeFunction& candidate : functions_of(vendor, name)) {
       names += (names.empty() ? "" : " or ") + candidate.symbol + " of " + candidate.library;
     }
-    TORCH_CHECK_NOT_IMPLEMENTED(
-        false, "flagos: torch has loaded no runtime of the vendor ", vendor, " with ", names);
+    TORCH_CHECK_NOT_IMPLEMENTED(false, "flagos: torch has loaded no runtime of the vendor ", vendor, " with ", names);
   }
   return found;
 }

@@ -128,8 +128,8 @@ bool Follower::begin(Operator& op, torch::jit::Stack& stack, torch::jit::Stack& 
     thread_ = thread;
   }
   const auto on_stack = c10::ArrayRef<c10::IValue>(stack).slice(stack.size() - op.num_arguments);
-  const bool plain = key_.read(op.id, Modes::now(), stack, op.num_arguments) && op.why_native == nullptr &&
-      !op.draws(on_stack);
+  const bool plain =
+      key_.read(op.id, Modes::now(), stack, op.num_arguments) && op.why_native == nullptr && !op.draws(on_stack);
   if (C10_UNLIKELY(switches_stream(op))) {
     lend_arguments(on_stack);
     return false;
@@ -441,8 +441,8 @@ bool Follower::learn(size_t run) {
       ops.push_back(seen);
       continue;
     }
-    const auto trace = std::find_if(
-        traces_.begin(), traces_.end(), [&](const auto& each) { return each->number == followed->trace; });
+    const auto trace =
+        std::find_if(traces_.begin(), traces_.end(), [&](const auto& each) { return each->number == followed->trace; });
     if (trace == traces_.end()) {
       return false;
     }

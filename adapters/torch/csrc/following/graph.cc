@@ -285,7 +285,11 @@ void Call::place(const Result& result, const c10::IValue& value, c10::DeviceInde
       " gave a result of another shape than before for the same arguments; set FLAGOS_GRAPHS=off and report it");
   const size_t before = static_cast<size_t>(to.offset) * to.dtype.itemsize();
   if (from.device().type() != flagos::native->type) { // the state of random numbers, which captured attention has there
-    at::from_blob(static_cast<char*>(to.block->data()) + before, to.sizes, to.strides, from.options().device(native_device(device)))
+    at::from_blob(
+        static_cast<char*>(to.block->data()) + before,
+        to.sizes,
+        to.strides,
+        from.options().device(native_device(device)))
         .copy_(from);
     return;
   }

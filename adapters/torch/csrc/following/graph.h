@@ -9,9 +9,9 @@
 #include <memory>
 #include <vector>
 
-#include "following/capture.h"
 #include "following/memory.h"
 #include "following/operator.h"
+#include "runtime/capture.h"
 
 namespace flagos::following {
 

@@ -211,7 +211,8 @@ void set(uint64_t modes) {
   context.setBenchmarkCuDNN(is(4));
   context.setDeterministicCuDNN(is(5));
   context.setUserEnabledMkldnn(is(6));
-  if (const auto backend = static_cast<at::BlasBackend>(modes >> 48U & 15U); context.blasPreferredBackend() != backend) {
+  if (const auto backend = static_cast<at::BlasBackend>(modes >> 48U & 15U);
+      context.blasPreferredBackend() != backend) {
     context.setBlasPreferredBackend(backend);
   }
   set_precisions(context, modes);

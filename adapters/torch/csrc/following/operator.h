@@ -21,7 +21,8 @@ struct Operator {
   bool counts;
   bool only_allocates = false; // there is no work to repeat
   const char* why_native;      // why no call can be followed; null if some can
-  std::optional<size_t> dropout; // the argument that is the share of what is dropped: at 0 the operator draws no numbers
+  std::optional<size_t>
+      dropout; // the argument that is the share of what is dropped: at 0 the operator draws no numbers
 
   bool draws(c10::ArrayRef<c10::IValue> arguments) const {
     return dropout.has_value() && !(arguments[*dropout].isDouble() && arguments[*dropout].toDouble() == 0.0);

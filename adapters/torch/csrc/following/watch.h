@@ -26,8 +26,8 @@ class Watch {
   static constexpr size_t kShortest = 32; // calls that are worth a graph
 
   // Notes a call, of the operator `op`, `kinds` of arguments, and these tensors; `known`: it has a place in a run that
-  // was found before. Calls that were followed are one call. Returns the length of a run, up to this call, that the calls
-  // before it repeated at least once; else 0.
+  // was found before. Calls that were followed are one call. Returns the length of a run, up to this call, that the
+  // calls before it repeated at least once; else 0.
   size_t see(uint64_t op, uint64_t kinds, const std::vector<const void*>& tensors, bool known);
 
   // The operators of the last calls, the oldest first; `count` is at most what `see` returned.

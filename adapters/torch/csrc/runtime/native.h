@@ -29,9 +29,7 @@ namespace flagos {
 class Registrar;
 struct Traits;
 
-namespace following {
 class Capturer;
-}
 
 // The native device, whose kernels serve operators: HostNative, TorchNative or LibraryNative.
 class Native {
@@ -98,7 +96,7 @@ class Native {
   // For automatic graphs: throws where there are none, and does what they need once.
   virtual void prepare_graphs() const;
   // Captures their work; null where they repeat their calls one by one.
-  virtual following::Capturer* capturer() const {
+  virtual Capturer* capturer() const {
     return nullptr;
   }
   // Memory from the pool of a device, for its current stream.

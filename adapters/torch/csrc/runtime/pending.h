@@ -28,10 +28,10 @@ extern bool calls_pending;
 
 // What the room `following` does; null as long as nothing was followed in the process.
 extern void (*launch_pending_slowly)(const char* why);
-extern void (*forget_lent)(const c10::StorageImpl* storage); // what graphs know of memory that was lent
-extern bool (*release_graphs)();                             // false if there was nothing to give back
-extern bool (*keep_until_launched)(c10::StorageImpl* twin);  // false for memory that need not wait
-extern bool (*give_back_planned)(void* data);                // false for memory that is not planned
+extern void (*forget_lent)(const c10::StorageImpl* storage);                // what graphs know of memory that was lent
+extern bool (*release_graphs)();                                            // false if there was nothing to give back
+extern bool (*keep_until_launched)(c10::StorageImpl* twin);                 // false for memory that need not wait
+extern bool (*give_back_planned)(void* data);                               // false for memory that is not planned
 extern const c10::DataPtr* (*planned_block_of)(const c10::DataPtr& memory); // null for memory that is not planned
 
 // The memory of the device's allocator in which `memory` is.

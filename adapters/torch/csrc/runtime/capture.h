@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a native device captures work. Where there is nobody to capture, as on the host, graphs repeat their calls one by
-// one.
+// How a native device captures work for automatic graphs. Where there is nobody to capture, as on the host, graphs
+// repeat their calls one by one.
 #pragma once
 
 #include <c10/core/Device.h>
 
 #include <memory>
 
-namespace flagos::following {
+namespace flagos {
 
 // Captured work.
 class Launchable {
@@ -31,4 +31,4 @@ class Capturer {
   virtual bool took_other_memory() = 0;
 };
 
-} // namespace flagos::following
+} // namespace flagos
