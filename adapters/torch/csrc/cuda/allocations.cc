@@ -5,11 +5,9 @@
 #include <link.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstdint>
 #include <cstring>
 #include <mutex>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -24,14 +22,20 @@ namespace {
 using Allocate = c10::DataPtr (*)(c10::Allocator* self, size_t nbytes);
 
 // An allocator's table of virtual functions, by the Itanium C++ ABI: the offset to the top and the type stand before
-// the functions.
+// the functions. In a table of ours the function that had the place of `allocate` stands before these.
 struct Table {
   static constexpr size_t kBefore = 2;
   static constexpr size_t kMost = 160; // functions; CUDAAllocator of torch 2.15 has some 50
 
   void** first;
 
-  explicit Table(c10::Allocator* allocator) : first(*reinterpret_cast<void***>(allocator)) {}
+  explicit Table(c10::Allocator* allocator)
+      : first(__atomic_load_n(reinterpret_cast<void***>(allocator), __ATOMIC_ACQUIRE)) {}
+
+  // Of a table of ours.
+  Allocate original() const {
+    return reinterpret_cast<Allocate>(*(first - kBefore - 1));
+  }
 
   // The number of words that may be read from the first function on.
   size_t readable() const {
@@ -67,33 +71,13 @@ size_t place_of_allocate() {
 #endif
 }
 
-// What the allocators had in that place, by their new tables.
-std::mutex tables_mutex;
-std::unordered_map<void**, Allocate>& originals() {
-  static auto* originals = new std::unordered_map<void**, Allocate>(); // never destroyed, like the allocators
-  return *originals;
-}
-
-// One allocator serves nearly every process.
-std::atomic<void**> last_table{nullptr};
-std::atomic<Allocate> last_original{nullptr};
-
-Allocate original_of(c10::Allocator* allocator) {
-  void** table = Table(allocator).first;
-  if (C10_LIKELY(last_table.load(std::memory_order_acquire) == table)) {
-    return last_original.load(std::memory_order_relaxed);
-  }
-  const std::lock_guard<std::mutex> lock(tables_mutex);
-  return originals().at(table);
-}
-
 c10::DataPtr allocate_planned(c10::Allocator* self, size_t nbytes) {
   if (C10_UNLIKELY(planned_memory != nullptr)) {
     if (c10::DataPtr planned = planned_memory->allocate(nbytes, native_device(current_device()))) {
       return planned;
     }
   }
-  const Allocate original = original_of(self);
+  const Allocate original = Table(self).original();
   try {
     return original(self, nbytes);
   } catch (const c10::OutOfMemoryError&) {
@@ -111,24 +95,23 @@ c10::DeviceAllocator* cuda_allocator() {
 }
 
 void plan_allocations() {
+  static std::mutex mutex;
+  const std::lock_guard<std::mutex> lock(mutex);
   c10::Allocator* allocator = cuda_allocator();
-  const std::lock_guard<std::mutex> lock(tables_mutex);
-  const Table table(allocator);
-  if (originals().contains(table.first)) {
+  const Table theirs(allocator);
+  const size_t place = place_of_allocate();
+  void* const ours = reinterpret_cast<void*>(&allocate_planned);
+  if (theirs.first[place] == ours) {
     return;
   }
-  const size_t place = place_of_allocate();
-  const size_t functions = table.readable();
+  const size_t functions = theirs.readable();
   TORCH_CHECK_NOT_IMPLEMENTED(
       place < functions,
       "flagos: torch's allocator of CUDA has no table of functions that is known; set FLAGOS_GRAPHS=off");
-  auto* words = new std::vector<void*>(table.first - Table::kBefore, table.first + functions); // as long as the process
-  void** first = words->data() + Table::kBefore;
-  const auto original = reinterpret_cast<Allocate>(first[place]);
-  first[place] = reinterpret_cast<void*>(&allocate_planned);
-  originals()[first] = original;
-  last_original.store(original, std::memory_order_relaxed);
-  last_table.store(first, std::memory_order_release);
+  auto* words = new std::vector<void*>{theirs.first[place]}; // as long as the process
+  words->insert(words->end(), theirs.first - Table::kBefore, theirs.first + functions);
+  void** first = words->data() + 1 + Table::kBefore;
+  first[place] = ours;
   __atomic_store_n(reinterpret_cast<void***>(allocator), first, __ATOMIC_RELEASE);
 }
 

@@ -79,11 +79,14 @@ struct Runtime {
   int (*last_error)() = nullptr;
   const char* (*describe)(int status) = nullptr;
 
-  void check(int status, const char* what) const {
+  bool succeeded(int status) const {
     if (C10_UNLIKELY(status != 0)) {
       last_error(); // the next call of torch must not report it again
-      TORCH_CHECK(false, "flagos: ", what, " failed: ", describe(status));
     }
+    return status == 0;
+  }
+  void check(int status, const char* what) const {
+    TORCH_CHECK(succeeded(status), "flagos: ", what, " failed: ", describe(status));
   }
 
  private:
@@ -152,20 +155,13 @@ class CudaCapturer final : public Capturer {
 
   std::unique_ptr<Launchable> end() override {
     void* graph = nullptr;
-    const int status = runtime_.end_capture(stream_, &graph);
-    if (status != 0 || graph == nullptr) {
-      runtime_.last_error();
+    if (!runtime_.succeeded(runtime_.end_capture(stream_, &graph)) || graph == nullptr) {
       return nullptr;
     }
     void* executable = nullptr;
-    const bool repeats = can_repeat(graph);
-    const int made = repeats ? runtime_.instantiate(&executable, graph, 0) : 0;
+    const bool made = can_repeat(graph) && runtime_.succeeded(runtime_.instantiate(&executable, graph, 0));
     runtime_.destroy(graph);
-    if (made != 0) {
-      runtime_.last_error();
-      return nullptr;
-    }
-    return repeats ? std::make_unique<CudaGraph>(runtime_, executable, device_) : nullptr;
+    return made ? std::make_unique<CudaGraph>(runtime_, executable, device_) : nullptr;
   }
 
  private:
@@ -178,32 +174,23 @@ class CudaCapturer final : public Capturer {
   // Whether all of a graph is work on device memory: what the host has may be gone at the next launch.
   bool can_repeat(void* graph) const {
     size_t count = 0;
-    if (runtime_.nodes(graph, nullptr, &count) != 0) {
-      runtime_.last_error();
+    if (!runtime_.succeeded(runtime_.nodes(graph, nullptr, &count))) {
       return false;
     }
     std::vector<void*> nodes(count);
-    if (count != 0 && runtime_.nodes(graph, nodes.data(), &count) != 0) {
-      runtime_.last_error();
+    if (count != 0 && !runtime_.succeeded(runtime_.nodes(graph, nodes.data(), &count))) {
       return false;
     }
     return std::all_of(nodes.begin(), nodes.end(), [&](void* node) {
       int type = -1;
-      if (runtime_.type_of(node, &type) != 0) {
-        runtime_.last_error();
-        return false;
-      }
-      return type == kKernelNode || type == kMemsetNode || type == kEmptyNode ||
-          (type == kMemcpyNode && is_on_device(node));
+      return runtime_.succeeded(runtime_.type_of(node, &type)) &&
+          (type == kKernelNode || type == kMemsetNode || type == kEmptyNode ||
+           (type == kMemcpyNode && is_on_device(node)));
     });
   }
   bool is_on_device(void* node) const {
     CopyParameters copy{};
-    if (runtime_.copy_of(node, &copy) != 0) {
-      runtime_.last_error();
-      return false;
-    }
-    return copy.kind == kDeviceToDevice;
+    return runtime_.succeeded(runtime_.copy_of(node, &copy)) && copy.kind == kDeviceToDevice;
   }
 
   const Runtime& runtime_;

@@ -8,10 +8,8 @@
 #include <torch/csrc/profiler/stubs/base.h>
 
 #include <algorithm>
-#include <cstring>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "aten/boxed.h"
 #include "aten/copy.h"

@@ -45,7 +45,7 @@ void Native::prepare_graphs() const {
       false,
       "flagos: there are no automatic graphs on the vendor ",
       vendor,
-      " yet, only on the host: set FLAGOS_GRAPHS=off or leave it out");
+      " yet, only on NVIDIA GPUs and the host: set FLAGOS_GRAPHS=off or leave it out");
 }
 
 c10::DataPtr Native::planned_block(size_t /*nbytes*/, c10::DeviceIndex /*device*/) const {

@@ -12,6 +12,37 @@ from vllm_flagos.kernels.flaggems import FLAGGEMS
 from vllm_flagos.vllm import VLLM
 
 
+def _kernel(
+    x: Tensor,
+    w13: Tensor,
+    w2: Tensor,
+    weights: Tensor,
+    experts: Tensor,
+    activation: str,
+    weights_on_input: bool,
+    all_experts: int,
+    expert_map: Tensor | None,
+    config: Any,
+) -> Tensor:
+    """vLLM's function of its experts' kernels, with one of its configurations of quantization."""
+    from vllm.model_executor.layers.fused_moe.activation import MoEActivation
+    from vllm.model_executor.layers.fused_moe.fused_moe import fused_experts as kernel
+
+    result: Tensor = kernel(
+        x,
+        w13,
+        w2,
+        weights,
+        experts,
+        activation=MoEActivation(activation),
+        apply_router_weight_on_input=weights_on_input,
+        global_num_experts=all_experts,
+        expert_map=expert_map,
+        quant_config=config,
+    )
+    return result
+
+
 def _triton(
     x: Tensor,
     w13: Tensor,
@@ -29,29 +60,17 @@ def _triton(
 ) -> Tensor:
     if limit is not None:
         raise decline("vLLM's function of its experts' kernels does not know the limit of gates")
-    from vllm.model_executor.layers.fused_moe.activation import MoEActivation
     from vllm.model_executor.layers.fused_moe.config import (
         FUSED_MOE_UNQUANTIZED_CONFIG,
         biased_moe_quant_config,
     )
-    from vllm.model_executor.layers.fused_moe.fused_moe import fused_experts as kernel
 
     config: Any = FUSED_MOE_UNQUANTIZED_CONFIG
     if bias13 is not None or bias2 is not None:
         config = biased_moe_quant_config(bias13, bias2)
-    result: Tensor = kernel(
-        x,
-        w13,
-        w2,
-        weights,
-        experts,
-        activation=MoEActivation(activation),
-        apply_router_weight_on_input=weights_on_input,
-        global_num_experts=all_experts,
-        expert_map=expert_map,
-        quant_config=config,
+    return _kernel(
+        x, w13, w2, weights, experts, activation, weights_on_input, all_experts, expert_map, config
     )
-    return result
 
 
 def _triton_of_integers(
@@ -72,8 +91,6 @@ def _triton_of_integers(
     expert_map: Tensor | None = None,
 ) -> Tensor:
     from vllm.model_executor.layers.fused_moe import config
-    from vllm.model_executor.layers.fused_moe.activation import MoEActivation
-    from vllm.model_executor.layers.fused_moe.fused_moe import fused_experts as kernel
 
     if x.dtype.itemsize != 2:
         raise decline(f"vLLM's kernels of quantized experts are for 16 bits, not for {x.dtype}")
@@ -89,19 +106,9 @@ def _triton_of_integers(
             else config.int8_w8a16_moe_quant_config
         )
         made = make(scales13, scales2, zeros13, zeros2, block_shape=[0, group])
-    result: Tensor = kernel(
-        x,
-        w13,
-        w2,
-        weights,
-        experts,
-        activation=MoEActivation(activation),
-        apply_router_weight_on_input=weights_on_input,
-        global_num_experts=all_experts,
-        expert_map=expert_map,
-        quant_config=made,
+    return _kernel(
+        x, w13, w2, weights, experts, activation, weights_on_input, all_experts, expert_map, made
     )
-    return result
 
 
 quantized_experts = VLLM.declare(
