@@ -26,30 +26,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from tests.bench.gpu.workloads import Step, trained
 from tests.bench.timing import Measured, geometric_mean, measure, seconds_of
 
-Step = Callable[[], Any]
 TOLERANCE = 0.02
 """Relative, of what the first step yields: bfloat16 has 8 bits, and sums are added in another order."""
 _WARM = 60  # steps, after which every signature that a step has has come often
 _LONG = 0.15  # seconds of steps in a turn, about
-
-
-def _trained(model: Any, device: str, loss: Callable[[], Any], autocast: bool, **adam: Any) -> Step:
-    import torch
-
-    model.to(device).train()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, **adam)
-
-    def step() -> Any:
-        with torch.autocast(device, torch.bfloat16, enabled=autocast):
-            value = loss()
-        value.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return value.detach().float()
-
-    return step
 
 
 def _written(model: Any, device: str, prompt: Any, tokens: int) -> Step:
@@ -105,7 +88,7 @@ def albert_train(device: str, small: bool) -> Step:
     )  # fmt: skip
     model = AlbertForMaskedLM(config)
     ids = torch.randint(0, 30_000, (2, 16) if small else (8, 128)).to(device)
-    return _trained(model, device, lambda: model(input_ids=ids, labels=ids).loss, True)
+    return trained(model, device, lambda: model(input_ids=ids, labels=ids).loss, True)
 
 
 def opt_write(device: str, small: bool) -> Step:
@@ -154,7 +137,7 @@ def convnext_train(device: str, small: bool) -> Step:
     model = ConvNextForImageClassification(config)
     images = torch.randn(1 if small else 8, 3, 224, 224).to(device)
     labels = torch.zeros(len(images), dtype=torch.long).to(device)
-    return _trained(model, device, lambda: model(images, labels=labels).loss, True)
+    return trained(model, device, lambda: model(images, labels=labels).loss, True)
 
 
 def wav2vec_infer(device: str, small: bool) -> Step:
@@ -197,7 +180,7 @@ def dlrm_train(device: str, small: bool) -> Step:
     def loss() -> Any:
         return nn.functional.binary_cross_entropy_with_logits(model(numbers, kinds), clicks)
 
-    return _trained(model, device, loss, False, foreach=False)
+    return trained(model, device, loss, False, foreach=False)
 
 
 def vae_train(device: str, small: bool) -> Step:
@@ -217,7 +200,7 @@ def vae_train(device: str, small: bool) -> Step:
         divergence = -0.5 * (1 + spread - mean.pow(2) - spread.exp()).sum()
         return (nn.functional.mse_loss(made, images, reduction="sum") + divergence) / len(images)
 
-    return _trained(model, device, loss, False, foreach=False)
+    return trained(model, device, loss, False, foreach=False)
 
 
 MODELS: dict[str, Callable[[str, bool], Step]] = {

@@ -13,13 +13,14 @@ from typing import Any
 Step = Callable[[], Any]
 
 
-def _trained(
-    model: Any, device: str, loss: Callable[[], Any], autocast: bool = True, fused: bool = True
+def trained(
+    model: Any, device: str, loss: Callable[[], Any], autocast: bool = True, **adam: Any
 ) -> Step:
+    """A step of training by AdamW with the options `adam`, which returns its loss."""
     import torch
 
     model.to(device).train()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=fused, foreach=not fused)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, **adam)
 
     def step() -> Any:
         with torch.autocast(device, torch.bfloat16, enabled=autocast):
@@ -38,7 +39,7 @@ def _language(name: str, device: str, batch: int, length: int, config: Any, **mo
 
     model = getattr(transformers, name)(config)
     ids = torch.randint(0, config.vocab_size, (batch, length)).to(device)
-    return _trained(model, device, lambda: model(input_ids=ids, labels=ids, **more).loss)
+    return trained(model, device, lambda: model(input_ids=ids, labels=ids, **more).loss, fused=True)
 
 
 def bert_train(device: str) -> Step:
@@ -90,7 +91,7 @@ def t5_train(device: str) -> Step:
                       dropout_rate=0.0, decoder_start_token_id=0)  # fmt: skip
     model = T5ForConditionalGeneration(config)
     ids, labels = (torch.randint(0, 30_000, shape).to(device) for shape in ((8, 256), (8, 64)))
-    return _trained(model, device, lambda: model(input_ids=ids, labels=labels).loss)
+    return trained(model, device, lambda: model(input_ids=ids, labels=labels).loss, fused=True)
 
 
 def vit_train(device: str) -> Step:
@@ -103,7 +104,9 @@ def vit_train(device: str) -> Step:
         torch.randn(16, 3, 224, 224).to(device),
         torch.randint(0, 1000, (16,)).to(device),
     )
-    return _trained(model, device, lambda: model(pixel_values=images, labels=labels).loss)
+    return trained(
+        model, device, lambda: model(pixel_values=images, labels=labels).loss, fused=True
+    )
 
 
 def mlp_train(device: str) -> Step:
@@ -114,7 +117,7 @@ def mlp_train(device: str) -> Step:
 
     model = nn.Sequential(nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 10))
     x, y = torch.randn(128, 784).to(device), torch.randint(0, 10, (128,)).to(device)
-    return _trained(model, device, lambda: functional.cross_entropy(model(x), y), autocast=False)
+    return trained(model, device, lambda: functional.cross_entropy(model(x), y), False, fused=True)
 
 
 def tiny_mlp_train(device: str) -> Step:
@@ -128,9 +131,7 @@ def tiny_mlp_train(device: str) -> Step:
         layers += [nn.Linear(64, 64), nn.GELU()]
     model = nn.Sequential(*layers)
     x, y = (torch.randn(64, 64).to(device) for _ in range(2))
-    step = _trained(
-        model, device, lambda: functional.mse_loss(model(x), y), autocast=False, fused=False
-    )
+    step = trained(model, device, lambda: functional.mse_loss(model(x), y), False, foreach=True)
     return lambda: [step() for _ in range(20)][-1]
 
 
@@ -269,7 +270,7 @@ def encoder_train(device: str) -> Step:
     layer = nn.TransformerEncoderLayer(256, 4, 512, dropout=0.0, batch_first=True)
     model = nn.TransformerEncoder(layer, 4, enable_nested_tensor=False)
     x = torch.randn(8, 64, 256).to(device)
-    return _trained(model, device, lambda: model(x).square().mean(), autocast=False, fused=False)
+    return trained(model, device, lambda: model(x).square().mean(), False, foreach=True)
 
 
 def _llama() -> Any:
