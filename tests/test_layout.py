@@ -479,7 +479,7 @@ SHIM_ROOMS: dict[str, set[str]] = {
     "runtime": set(),
     "following": {"runtime"},
     "aten": {"runtime", "following"},
-    "python_kernels": {"runtime", "aten"},
+    "python_kernels": {"runtime", "following", "aten"},
     "host": {"runtime", "aten"},
     "cuda": {"runtime", "aten"},
     "vendor_library": {"runtime", "aten"},

@@ -11,6 +11,8 @@ import pytest
 import torch
 from torch import nn
 
+from torch_fl.python_kernels import attachment, capture
+
 pytestmark = pytest.mark.needs("automatic_graphs")
 
 graphs = torch.flagos.graphs
@@ -158,6 +160,66 @@ def test_a_run_that_becomes_another():
     assert all(map(torch.equal, [one.cpu() for one in given], expected))
     followed, calls = (after[key] - before[key] for key in ("followed", "calls"))
     assert followed > 0.6 * calls
+
+
+@pytest.fixture
+def replayed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[float], None]]:
+    """Has a recorded function serve silu: the argument, with its first element replaced by a number."""
+    monkeypatch.setattr(capture, "_HOST", "no such device")
+
+    def serve(number: float) -> None:
+        def function(x: torch.Tensor) -> torch.Tensor:
+            made = torch.empty_like(x)
+            made.copy_(x)
+            made[0].fill_(number)
+            return made
+
+        chosen = attachment.Implementation(function, "test", True, ())
+        attachment.attach_native("aten::silu", chosen, True)
+
+    yield serve
+    attachment.detach("aten::silu")
+
+
+def _replaying() -> Step:
+    x = torch.arange(8.0, device="flagos")
+
+    def step(turn: int) -> torch.Tensor:
+        y = x.add_(1).clone()
+        for part in range(40):
+            y = torch.nn.functional.silu(y) * 0.5 + 1
+            if part == 20 and turn % 6 == 5:
+                y = y + y[1].item()  # what was followed up to here runs now
+        return y
+
+    return step
+
+
+def test_replays_of_kernels_in_python_are_followed(replayed):
+    def native_calls() -> int:
+        return sum(graphs.native_calls().get("aten::silu", {}).values())
+
+    replayed(3.0)
+    expected, _ = run(_replaying, 70, auto=False)
+    assert expected[0][0] == 2.5, "it serves silu"
+    step = _replaying()
+    with graphs.auto():
+        results = [step(turn).cpu() for turn in range(60)]
+        before = native_calls()
+        results += [step(turn).cpu() for turn in range(60, 70)]
+        assert native_calls() - before < 40, "most of 400 calls were followed"
+        replayed(5.0)  # another function: no graph repeats the one before
+        changed = step(70)
+    assert all(map(torch.equal, results, expected))
+    assert changed[0] == 1 + 0.5 * 5
+
+
+def test_replays_that_are_late_are_seen(replayed):
+    replayed(3.0)
+    expected, _ = run(_replaying, 40, auto=False)
+    with broken(1):
+        given, _ = run(_replaying, 40, auto=True)
+    assert not all(map(torch.equal, given, expected))
 
 
 def test_attention_without_dropout_is_followed():

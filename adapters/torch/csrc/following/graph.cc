@@ -40,9 +40,11 @@ void count_write(const at::Tensor& tensor) {
   }
 }
 
-// Native tensors over the memory of flagos ones, which they do not hold.
+// Tensors over the memory of flagos ones, which they do not hold: native ones, or flagos ones.
 class Addressed {
  public:
+  explicit Addressed(bool are_native) : are_native_(are_native) {}
+
   std::optional<c10::IValue> value(const c10::IValue& from) {
     if (from.isTensor()) {
       return c10::IValue(tensor(from.toTensor()));
@@ -61,7 +63,7 @@ class Addressed {
       }
       return c10::IValue(std::move(list));
     }
-    if (from.isDevice() && from.toDevice().type() == kFlagos) {
+    if (are_native_ && from.isDevice() && from.toDevice().type() == kFlagos) {
       return c10::IValue(native_device(from.toDevice().has_index() ? from.toDevice().index() : current_device()));
     }
     return from;
@@ -93,8 +95,14 @@ class Addressed {
           c10::DataPtr(const_cast<void*>(storage->data()), native_device(impl->device().index())),
           /*allocator=*/nullptr,
           /*resizable=*/false);
+      if (!are_native_) {
+        addressed = wrap_storage(std::move(addressed), impl->device().index());
+      }
     }
-    at::Tensor to = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(addressed), native->keys, impl->dtype());
+    at::Tensor to = at::detail::make_tensor<c10::TensorImpl>(
+        c10::Storage(addressed),
+        are_native_ ? native->keys : c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
+        impl->dtype());
     to.unsafeGetTensorImpl()->set_sizes_and_strides(impl->sizes(), impl->strides(), impl->storage_offset());
     if (impl->is_wrapped_number()) {
       to.unsafeGetTensorImpl()->set_wrapped_number(true);
@@ -103,6 +111,7 @@ class Addressed {
     return to;
   }
 
+  bool are_native_;
   std::vector<std::pair<const c10::TensorImpl*, at::Tensor>> tensors_;
   std::unordered_map<const c10::StorageImpl*, c10::Storage> storages_;
 };
@@ -129,13 +138,13 @@ bool Call::describe(const torch::jit::Stack& arguments, c10::ArrayRef<c10::IValu
     return false;
   }
   const c10::InferenceMode normal(false);
-  Addressed addressed;
+  Addressed over(/*are_native=*/!op->repeats);
   for (const c10::IValue& argument : arguments) {
-    auto value = addressed.value(argument);
+    auto value = over.value(argument);
     if (!value.has_value()) {
       return false;
     }
-    native.push_back(std::move(*value));
+    addressed.push_back(std::move(*value));
   }
   return std::all_of(given.begin(), given.end(), [&](const c10::IValue& value) {
     return describe(arguments, value, results.emplace_back());
@@ -252,11 +261,15 @@ void Call::run(c10::DeviceIndex device) const {
   if (op->only_allocates) {
     return;
   }
-  torch::jit::Stack stack = native;
+  torch::jit::Stack stack = addressed;
   const NativePoolScope pool(device);
   const BelowFunctionality below;
   const Modes::Scope modes(words[1]);
-  op->op.redispatchBoxed(flagos::native->keys, &stack);
+  if (op->repeats) {
+    op->repeats(stack);
+  } else {
+    op->op.redispatchBoxed(flagos::native->keys, &stack);
+  }
   const size_t first = stack.size() - results.size();
   for (size_t i = 0; i < results.size(); ++i) {
     place(results[i], stack[first + i], device);
@@ -284,7 +297,8 @@ void Call::place(const Result& result, const c10::IValue& value, c10::DeviceInde
       op->op.operator_name(),
       " gave a result of another shape than before for the same arguments; set FLAGOS_GRAPHS=off and report it");
   const size_t before = static_cast<size_t>(to.offset) * to.dtype.itemsize();
-  if (from.device().type() != flagos::native->type) { // the state of random numbers, which captured attention has there
+  if (from.is_cpu() &&
+      flagos::native->type != c10::kCPU) { // the state of random numbers, which captured attention has there
     at::from_blob(
         static_cast<char*>(to.block->data()) + before,
         to.sizes,

@@ -42,7 +42,7 @@ struct Result {
 struct Call {
   Operator* op = nullptr;
   std::vector<uint64_t> words; // its key
-  torch::jit::Stack native;    // its arguments, as native tensors over addresses
+  torch::jit::Stack addressed; // its arguments, as tensors over addresses that hold no memory
   std::vector<Result> results;
   std::vector<Made> made;
   std::vector<Block*> blocks; // of results and of workspaces
@@ -51,7 +51,7 @@ struct Call {
   bool describe(const torch::jit::Stack& arguments, c10::ArrayRef<c10::IValue> results);
   // Puts the call's results on the stack, as if it had run on these arguments.
   void make_results(c10::ArrayRef<c10::IValue> arguments, torch::jit::Stack& stack, c10::DeviceIndex device) const;
-  // Has the native kernel do the call again, at the addresses where it was done before.
+  // Has the call done again, at the addresses where it was done before.
   void run(c10::DeviceIndex device) const;
   bool uses(const Block* block, const void* address) const;
 

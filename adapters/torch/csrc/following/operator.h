@@ -3,8 +3,10 @@
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 
 namespace flagos::following {
@@ -21,6 +23,8 @@ struct Operator {
   bool counts;
   bool only_allocates = false; // there is no work to repeat
   const char* why_native;      // why no call can be followed; null if some can
+  // Does a call again on flagos tensors; where it is empty, torch's native kernel does, on native ones.
+  std::function<void(torch::jit::Stack&)> repeats;
   std::optional<size_t>
       dropout; // the argument that is the share of what is dropped: at 0 the operator draws no numbers
 

@@ -158,12 +158,26 @@ void Program::run(const Signature& signature, torch::jit::Stack* stack, size_t n
   }
 }
 
+following::Operator& Program::followed(const c10::OperatorHandle& op, uint64_t written) const {
+  if (following::Operator* known = followed_.load(std::memory_order_acquire)) {
+    return *known;
+  }
+  auto made = std::make_unique<following::Operator>(op, written, /*counts=*/false, /*why_native=*/nullptr);
+  made->repeats = [this, num_arguments = made->num_arguments](torch::jit::Stack& stack) {
+    Signature signature;
+    TORCH_INTERNAL_ASSERT(signature.describe(stack, num_arguments), "flagos: a followed call has no signature");
+    run(signature, &stack, num_arguments);
+  };
+  following::Operator* known = nullptr;
+  return followed_.compare_exchange_strong(known, made.get(), std::memory_order_acq_rel) ? *made.release() : *known;
+}
+
 Recordings::~Recordings() {
   for (auto& bucket : buckets_) {
     Recorded* entry = bucket.load(std::memory_order_acquire);
     while (entry != nullptr) {
       Recorded* next = entry->next;
-      delete entry->program.load(std::memory_order_acquire);
+      Program::End()(entry->program.load(std::memory_order_acquire));
       delete entry;
       entry = next;
     }

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "following/operator.h"
 #include "python_kernels/signature.h"
 #include "runtime/core.h"
 
@@ -34,8 +35,20 @@ class Program {
   // Repeats the recorded call with the arguments on the stack, which `signature` describes; leaves the results there.
   void run(const Signature& signature, torch::jit::Stack* stack, size_t num_arguments) const;
 
+  // The call as automatic graphs know it. A program that they asked for stays: they repeat it.
+  following::Operator& followed(const c10::OperatorHandle& op, uint64_t written) const;
+
+  struct End {
+    void operator()(const Program* program) const {
+      if (program != nullptr && program->followed_.load(std::memory_order_acquire) == nullptr) {
+        delete program;
+      }
+    }
+  };
+
  private:
   FlagosRecording* recording_ = nullptr;
+  mutable std::atomic<following::Operator*> followed_{nullptr};
 };
 
 // The number of changes to globals of Python modules, on which recordings depend and of which signatures say nothing.
@@ -104,7 +117,8 @@ class Recordings {
   std::mutex mutex_; // guards additions
   size_t size_ = 0;
   std::atomic<uint64_t> generation_{0};
-  std::vector<std::unique_ptr<const Program>> forgotten_; // kept, because another thread may still run one
+  std::vector<std::unique_ptr<const Program, Program::End>>
+      forgotten_; // kept, because another thread may still run one
 };
 
 } // namespace flagos

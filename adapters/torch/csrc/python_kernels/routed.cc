@@ -11,6 +11,7 @@
 
 #include "aten/alias.h"
 #include "aten/boxed.h"
+#include "following/turn.h"
 #include "python_kernels/conditions.h"
 #include "python_kernels/packed.h"
 #include "python_kernels/replay.h"
@@ -172,7 +173,6 @@ class Routed {
   // Calls that break the implementation's conditions run natively, and so do calls that are not in the pack, unless the
   // implementation serves them.
   void serve_by(const Served& served, const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-    launch_pending(name_.c_str());
     count_call(slot_);
     try {
       // Conditions come before recordings, because they may be newer.
@@ -242,6 +242,7 @@ class Routed {
 
   // A recorder inside the call sees `call`, and nothing of the calls around this one.
   void call_python(const c10::OperatorHandle& op, torch::jit::Stack* stack, Pending& call) {
+    launch_pending(name_.c_str());
     const Scoped scope(pending, &call);
     serve(op, stack, traits_, [&](torch::jit::Stack* converted) { python_.callBoxed(op, native->keys, converted); });
   }
@@ -272,6 +273,7 @@ class Routed {
   }
 
   void leave_to_native(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+    launch_pending(name_.c_str());
     log_dispatch(slot_, name_.c_str(), native->name_in_logs());
     native->serve(op, stack, traits_);
   }
@@ -324,9 +326,24 @@ class Routed {
     if (C10_UNLIKELY(
             every != 0 && replays % every == 0 && !signature.aliased && !native->is_capturing(signature.device))) {
       verify(served, op, stack, signature, program);
-    } else {
+    } else if (every != 0 || !are_graphs_wanted() || !follow(op, stack, signature, program)) {
       program.run(signature, stack, op.schema().arguments().size());
     }
+  }
+
+  // Has automatic graphs serve a replay, or record it; false if it is to run by itself.
+  bool follow(
+      const c10::OperatorHandle& op,
+      torch::jit::Stack* stack,
+      const Signature& signature,
+      const Program& program) const {
+    following::Turn turn(program.followed(op, traits_.writes), *stack);
+    if (turn.records()) {
+      turn.serve(*stack, [&](torch::jit::Stack& arguments) {
+        program.run(signature, &arguments, op.schema().arguments().size());
+      });
+    }
+    return turn.followed() || turn.records();
   }
 
   // Replays the recording, and calls the implementation on copies of the arguments. The two must agree in every bit.

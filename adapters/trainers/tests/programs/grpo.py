@@ -9,6 +9,7 @@ weights take their places. Then it also prints what vLLM and the trainer's model
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -62,7 +63,10 @@ def reward(completions: list[str], **_: Any) -> list[float]:
 
 
 def model_in(folder: Path) -> str:
-    """A new model, with the same weights whatever the device, saved where vLLM reads its configuration."""
+    """A new model, with the same weights whatever the device, saved where vLLM reads its configuration.
+
+    Each rank has its own folder.
+    """
     torch.manual_seed(5)
     config = LlamaConfig(
         vocab_size=len(WORDS),
@@ -75,9 +79,10 @@ def model_in(folder: Path) -> str:
         eos_token_id=1,
         bos_token_id=None,
     )
-    LlamaForCausalLM(config).save_pretrained(folder / "model")
-    tokenizer().save_pretrained(folder / "model")
-    return str(folder / "model")
+    saved = folder / f"model{os.environ.get('RANK', '0')}"
+    LlamaForCausalLM(config).save_pretrained(saved)
+    tokenizer().save_pretrained(saved)
+    return str(saved)
 
 
 def trainer(folder: Path, what: str) -> Any:
