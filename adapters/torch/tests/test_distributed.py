@@ -35,6 +35,18 @@ def test_auto_needs_gloo_for_the_cpu_on_several_hosts(monkeypatch):
     assert distributed.backend_string("nccl") == "nccl"
 
 
+def test_groups_of_gloo_alone_wait_with_ids_of_devices(run_python):
+    """As where no device is installed: accelerate passes ids in programs of the CPU."""
+    run_python(
+        "import pytest, torch.distributed as dist\n"
+        "dist.init_process_group('gloo', store=dist.HashStore(), rank=0, world_size=1)\n"
+        "assert dist.barrier() is None and dist.barrier(device_ids=[0]) is None\n"
+        "dist.barrier(None, True, [0]).wait()\n"
+        "with pytest.raises(RuntimeError, match='No backend type'):\n"
+        "    dist.barrier.__wrapped__(device_ids=[0])\n"
+    )
+
+
 @pytest.mark.host
 @pytest.mark.parametrize(
     ("device", "ranks", "largest", "variables"),

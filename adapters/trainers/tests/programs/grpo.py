@@ -9,12 +9,12 @@ weights take their places. Then it also prints what vLLM and the trainer's model
 from __future__ import annotations
 
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate import PartialState
 from datasets import Dataset
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
@@ -63,10 +63,7 @@ def reward(completions: list[str], **_: Any) -> list[float]:
 
 
 def model_in(folder: Path) -> str:
-    """A new model, with the same weights whatever the device, saved where vLLM reads its configuration.
-
-    Each rank has its own folder.
-    """
+    """A new model, with the same weights whatever the device, saved where vLLM reads its configuration."""
     torch.manual_seed(5)
     config = LlamaConfig(
         vocab_size=len(WORDS),
@@ -79,10 +76,10 @@ def model_in(folder: Path) -> str:
         eos_token_id=1,
         bos_token_id=None,
     )
-    saved = folder / f"model{os.environ.get('RANK', '0')}"
-    LlamaForCausalLM(config).save_pretrained(saved)
-    tokenizer().save_pretrained(saved)
-    return str(saved)
+    LlamaForCausalLM(config).save_pretrained(folder / "model")
+    tokenizer().save_pretrained(folder / "model")
+    PartialState().wait_for_everyone()  # transformers has the first rank alone write
+    return str(folder / "model")
 
 
 def trainer(folder: Path, what: str) -> Any:

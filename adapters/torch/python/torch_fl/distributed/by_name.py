@@ -1,7 +1,9 @@
-"""Functions of torch.distributed that ask for a backend of torch's own by its name.
+"""Functions of torch.distributed that ask for a backend of torch's own by its name, or for the machine's device.
 
 `monitored_barrier` is for gloo there and `split_group` for what serves CUDA. For groups of the backend
 `flagos` they are the functions below, and for all others what they were.
+`barrier` waits by a tensor of the machine's accelerator, which is flagos. For groups without the backend `flagos`, such
+as gloo's on the CPU, it is the function below.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
@@ -24,20 +27,22 @@ _splits: weakref.WeakKeyDictionary[dist.ProcessGroup, int] = weakref.WeakKeyDict
 
 def install() -> None:
     """Put the functions in the place of torch's. Idempotent."""
-    for ours in (monitored_barrier, split_group):
+    for ours in (monitored_barrier, split_group, barrier):
         theirs = getattr(c10d, ours.__name__)
         if theirs.__module__ == __name__:
             continue
-        function = _for_its_group(ours, theirs)
+        function = _for_its_group(ours, theirs, of_flagos=ours is not barrier)
         for module in (c10d, dist):
             setattr(module, ours.__name__, function)
 
 
-def _for_its_group(ours: Callable[..., Any], theirs: Callable[..., Any]) -> Callable[..., Any]:
+def _for_its_group(
+    ours: Callable[..., Any], theirs: Callable[..., Any], of_flagos: bool
+) -> Callable[..., Any]:
     @functools.wraps(theirs, assigned=("__name__", "__qualname__", "__doc__"))
     def chosen(*arguments: Any, **named: Any) -> Any:
         group = arguments[0] if arguments else named.get("group", named.get("parent_pg"))
-        return (ours if _is_ours(group) else theirs)(*arguments, **named)
+        return (ours if _is_ours(group) == of_flagos else theirs)(*arguments, **named)
 
     return chosen
 
@@ -46,6 +51,36 @@ def _is_ours(group: dist.ProcessGroup | None) -> bool:
     """Whether a group, by default the first one, uses the backend `flagos`."""
     known = c10d._world.pg_map.get(c10d._get_default_group() if group is None else group)
     return known is not None and BACKEND in known[0]
+
+
+def barrier(
+    group: dist.ProcessGroup | None = None,
+    async_op: bool = False,
+    device_ids: list[int] | None = None,
+) -> dist.Work | None:
+    """Waits for every rank of the group, on a device that the group serves.
+
+    `device_ids` are of that device; the CPU has none, so they are ignored there as without flagos. Returns the work if
+    `async_op`.
+    """
+    if c10d._rank_not_in_group(group):
+        c10d._warn_not_in_group("barrier")
+        return None
+    of: Any = c10d._get_default_group() if group is None else group
+    options: Any = dist.BarrierOptions()
+    options.asyncOp = async_op
+    kind = c10d._get_object_coll_device(of)
+    if isinstance(device_ids, list) and kind != "cpu":
+        options.device_ids = device_ids
+        options.device = torch.device(kind, device_ids[0])
+    else:
+        options.device = getattr(of, "bound_device_id", None) or torch.device(kind)
+    work: dist.Work | None = of.barrier(opts=options)
+    if async_op:
+        return work
+    if work is not None:
+        work.wait()
+    return None
 
 
 def monitored_barrier(
