@@ -19,7 +19,7 @@ pub use types::*;
 const MAJORS: RangeInclusive<u32> = FLAGOS_KERNELS_MAJOR..=FLAGOS_KERNELS_MAJOR;
 
 /// The size of the table in version 1.0, before anything was appended.
-const SIZE_1_0: usize = offset_of!(FlagosKernels, reserved) + size_of::<[*const (); 16]>();
+const SIZE_1_0: usize = offset_of!(FlagosKernels, reserved) + size_of::<[*const (); 15]>();
 
 /// The host's struct for `flagos_kernels`.
 static HOST: Host = Host::new(MAJORS, FLAGOS_KERNELS_MINOR);
@@ -119,7 +119,7 @@ impl Kernels {
     }
 
     /// The text of the failure that has just happened on this thread.
-    fn last_error(&self) -> Option<String> {
+    pub(super) fn last_error(&self) -> Option<String> {
         let last = self.table.last_error?;
         // SAFETY: the text is NULL or valid until this thread's next call.
         unsafe { text::read_lossy(last()) }
