@@ -62,6 +62,13 @@ impl Kernels {
         let newer = table.minor > FLAGOS_KERNELS_MINOR;
         if !newer {
             reserved_are_null(WHAT, &table.reserved)?;
+            let unknown = table.flags & !FLAGOS_KERNELS_POST;
+            if unknown != 0 {
+                let (major, minor) = (table.major, table.minor);
+                return Err(format!(
+                    "flags of {WHAT} has the bits {unknown:#x}, which have no meaning in version {major}.{minor}"
+                ));
+            }
         }
         let slots = [
             ("last_error", table.last_error.is_some()),
