@@ -9,6 +9,7 @@ bench-te: setup ## calls of TransformerEngine's operators, beside TransformerEng
 .PHONY: bench-ascend
 bench-ascend: setup simulated-ascend ## what a call of CANN costs on the host, with phases that compute nothing
 	$(ON_ASCEND) SIMULATED_ASCEND_COMPUTE=0 SIMULATED_ASCEND_WORKSPACE=0 "$(PY)" -m tests.bench.vendor_library $(ARGS)
+	$(ON_ASCEND) SIMULATED_ASCEND_COMPUTE=0 SIMULATED_ASCEND_WORKSPACE=0 "$(PY)" -m tests.bench.queue $(if $(findstring --json,$(ARGS)),--json)
 
 .PHONY: bench-vendor-library
 bench-vendor-library: setup example-vendor ## what a call of the example chip's kernel costs, part by part

@@ -1004,6 +1004,34 @@ typedef struct FlagosApi {
    * it: the native kernel of the device serves it.
    */
   int32_t (*op_record_decline)(const char *name, const char *reason);
+  /**
+   * Has a part of a kernel's call (`FlagosKernelCall::post`) queued on a stream of a library by a second thread, after
+   * all that was posted there before; at once while any stream is captured, and on a stream whose handle in the
+   * vendor's own library others know. The name of the operator lives as long as the process. Fails with what failed of earlier parts.
+   */
+  int32_t (*stream_post)(int32_t device,
+                         uint64_t stream,
+                         const char *name,
+                         int32_t (*run)(void *argument, int32_t queues),
+                         void *argument);
+  /**
+   * Waits until everything posted on a stream has been queued, and fails with what failed of it. Other functions for a
+   * stream wait too, and fail with what was known to have failed before.
+   */
+  int32_t (*stream_flush)(int32_t device, uint64_t stream);
+  /**
+   * `stream_flush` of every stream.
+   */
+  int32_t (*queues_flush)(void);
+  /**
+   * How many parts were posted in this process, and how often somebody had to wait for them.
+   */
+  int32_t (*queues_counts)(uint64_t *posted, uint64_t *waits);
+  /**
+   * For tests: delays every part by a random time of up to so many microseconds, and has some of those that wait for
+   * parts not wait: records of events (1), copies (2), memory that is freed (4), all others (8).
+   */
+  void (*queues_inject)(uint64_t delay_us, uint32_t unmindful);
 } FlagosApi;
 
 #endif  /* FLAGOS_H */

@@ -18,7 +18,7 @@
  * Version of the interface, minor: raised when members are appended, or bits, tags or reserved slots get a meaning.
  * Host and library of different minor versions work together.
  */
-#define FLAGOS_KERNELS_MINOR 1
+#define FLAGOS_KERNELS_MINOR 2
 
 /**
  * `FlagosKernelTensor::dtype`: unsigned, 8 bits. The numbers are those of torch's `c10::ScalarType`; a tensor may have
@@ -209,6 +209,13 @@
 #define FLAGOS_CALL_DETERMINISTIC 1
 
 /**
+ * `FlagosKernels::flags`: kernels post their work where the host lets them (`FlagosKernelCall::post`), and call `flush`
+ * before they queue work by themselves or wait for the stream. Before it calls a kernel of another library, the host waits
+ * until everything posted has been queued.
+ */
+#define FLAGOS_KERNELS_POST 1
+
+/**
  * The implementation of an operator, as the library keeps it.
  */
 typedef struct FlagosKernel FlagosKernel;
@@ -394,9 +401,24 @@ typedef struct FlagosKernelCall {
    */
   int32_t (*resize)(void *context, size_t output, const int64_t *sizes, size_t num_dims);
   /**
+   * Takes a part of the call that queues work on `stream`, to be called on another thread, or at once, in the order in
+   * which parts of the stream are posted: `run(argument, 1)` queues the work and returns one of `FLAGOS_VENDOR_*`, with
+   * the text in `last_error` of that thread; `run(argument, 0)` only frees what belongs to the part. Exactly one of them is
+   * called once, also where `post` fails. A call cannot be declined any more there. The memory of the call's tensors
+   * and workspaces is valid then, and `FlagosKernelCall` is not. Returns one of `FLAGOS_VENDOR_*`; after a failure, which
+   * may be of an earlier call, `run` of the kernel returns that status, and the host knows the text. NULL where the host
+   * wants everything to be queued during the call.
+   */
+  int32_t (*post)(void *context, int32_t (*run)(void *argument, int32_t queues), void *argument);
+  /**
+   * Waits until everything that was posted for `stream` has been queued. Returns as `post` does. NULL where there is
+   * nothing to wait for.
+   */
+  int32_t (*flush)(void *context);
+  /**
    * NULL.
    */
-  const void *reserved[7];
+  const void *reserved[5];
 } FlagosKernelCall;
 
 /**
@@ -439,9 +461,13 @@ typedef struct FlagosKernels {
    */
   const char *const *names;
   /**
+   * Bits `FLAGOS_KERNELS_*`.
+   */
+  uint64_t flags;
+  /**
    * NULL.
    */
-  const void *reserved[16];
+  const void *reserved[15];
 } FlagosKernels;
 
 /**

@@ -128,6 +128,8 @@ declare! {
 
     GRAPHS: "FLAGOS_GRAPHS", VarKind::Text, "`off`", Routing,
         "`auto` captures calls that repeat, and launches them by graphs when they come again, with the same results; `off` launches each call. `docs/graphs.md` says when it helps and on which vendors it is there.";
+    QUEUE: "FLAGOS_QUEUE", VarKind::Text, "`off`", Routing,
+        "`auto` has a second thread hand calls to the vendor's library, so that the program goes on at once; `off` hands each call over before it returns. `docs/vendors.md` says what changes; on vendors without such a library it is an error.";
     LOG: "FLAGOS_LOG", VarKind::Text, "`warn`", Logging,
         "The lowest level that is reported (`off`, `error`, `warn`, `info`, `debug`, `trace`), or a list with levels per module: `info,flagos_core::runtime=trace`. Words of Torch-FL may be in the list: `dispatch` means `FLAGOS_LOG_DISPATCH=1`, `fallback` means `FLAGOS_LOG_FALLBACK=1`, and `op_cache` has no effect.";
     REPORT: "FLAGOS_REPORT", VarKind::Path, "no report", Logging,

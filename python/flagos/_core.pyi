@@ -239,6 +239,9 @@ def plan() -> Plan:
 def graphs() -> tuple[bool, str]:
     """Whether the configuration asks for automatic graphs, and its line that says so."""
 
+def queue() -> tuple[bool, str]:
+    """Whether the configuration has a second thread hand calls to the vendor's library, and its line that says so."""
+
 def explain(op: str) -> PlanEntry:
     """The decision for an operator: ``op``, ``route`` (``native``, ``foreign``, ``blocked``,
     ``cpu_fallback``), ``composite`` (whether torch decomposes it into others), ``winner`` (an

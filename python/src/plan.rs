@@ -53,6 +53,12 @@ fn graphs(py: Python<'_>) -> PyResult<(bool, String)> {
 }
 
 #[pyfunction]
+fn queue(py: Python<'_>) -> PyResult<(bool, String)> {
+    let queue = current(py)?.policy().queue.clone();
+    Ok((queue.value, queue.source.to_string()))
+}
+
+#[pyfunction]
 fn explain<'py>(py: Python<'py>, op: &str) -> PyResult<Bound<'py, PyAny>> {
     let explained = with_configuration(py, "explain", |router| router.explain(op))?;
     explanation(py, &explained)
@@ -135,6 +141,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(reload, module)?)?;
     module.add_function(wrap_pyfunction!(plan, module)?)?;
     module.add_function(wrap_pyfunction!(graphs, module)?)?;
+    module.add_function(wrap_pyfunction!(queue, module)?)?;
     module.add_function(wrap_pyfunction!(explain, module)?)?;
     module.add_function(wrap_pyfunction!(explain_text, module)?)?;
     module.add_function(wrap_pyfunction!(ops, module)?)?;

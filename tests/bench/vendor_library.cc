@@ -23,6 +23,8 @@ namespace flagos {
 
 // The shim's own are not visible from outside; these serve the sources that are compiled here.
 const FlagosApi* core = nullptr;
+bool calls_queued = false;
+bool queue_wanted = false;
 const Native* native = nullptr;
 thread_local ThreadState thread_state;
 

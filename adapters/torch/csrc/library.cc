@@ -17,6 +17,7 @@
 #include "runtime/generator.h"
 #include "runtime/graphs.h"
 #include "runtime/memory_sharing.h"
+#include "vendor_library/queue.h"
 
 namespace flagos {
 
@@ -153,6 +154,7 @@ void register_library() {
   register_graphs(library);
   following::register_following(library);
   register_memory_sharing(library);
+  register_queue(library);
   register_operator_times(library);
   // The table of operators' traits, for the test that each entry names operators of the torch that is there.
   library.def("operator_particulars() -> Dict(str, str[])", &listed_particulars);

@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use crate::runtime::{CaptureMode, Runtime, StreamGraph, process};
 
 use super::status::{device_index, give, null, quietly, status};
-use super::streams::stream as find;
+use super::streams::stream_as_it_is as find;
 use super::types::{
     FLAGOS_CAPTURE_ACTIVE, FLAGOS_CAPTURE_INVALID, FLAGOS_CAPTURE_NONE, FlagosGraph,
 };
@@ -75,6 +75,7 @@ pub(super) unsafe extern "C" fn capture_begin(
                 .with_hint("use one of FLAGOS_CAPTURE_*")
         })?;
         let memory = (memory != 0).then_some(memory);
+        runtime.vendor().flush()?;
         graph.begin_capture(runtime, (device_index(device)?, stream), memory, mode)
     })
 }
@@ -99,6 +100,7 @@ pub(super) unsafe extern "C" fn replay(handle: *mut FlagosGraph, stream: u64) ->
     status(|| {
         // SAFETY: the caller's promise.
         let (graph, runtime) = unsafe { graph("replay", handle) }?;
+        runtime.vendor().flush()?;
         graph.replay(runtime, stream)
     })
 }

@@ -101,6 +101,11 @@ pub static API: FlagosApi = FlagosApi {
     function_load: launches::load,
     mem_record_stream_of: memory::record_stream_of,
     op_record_decline: operators::record_decline,
+    stream_post: kernels::post,
+    stream_flush: kernels::flush,
+    queues_flush: kernels::flush_all,
+    queues_counts: kernels::counts,
+    queues_inject: kernels::inject,
 };
 
 /// The table, valid for the life of the process.

@@ -34,6 +34,7 @@ pub(super) unsafe extern "C" fn export(
         }
         let address = NonNull::new(address.cast::<u8>().cast_mut());
         let address = address.ok_or_else(|| null("the address of memory_export"))?;
+        process::require("memory_export")?.vendor().flush()?;
         let found = sharing("memory_export")?.export(device_index(device)?, address)?;
         // SAFETY: the caller's promise.
         unsafe {

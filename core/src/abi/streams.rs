@@ -8,9 +8,21 @@ use crate::runtime::{HostFn, Stream, process};
 
 use super::status::{device_index, give, null, status};
 
-/// The stream a caller named.
+/// The stream a caller named. Fails with a failure of what was posted there.
 #[inline]
 pub(super) fn stream(operation: &'static str, device: i32, id: u64) -> Result<&'static dyn Stream> {
+    let found = stream_as_it_is(operation, device, id)?;
+    found.told()?;
+    Ok(found)
+}
+
+/// The stream a caller named.
+#[inline]
+pub(super) fn stream_as_it_is(
+    operation: &'static str,
+    device: i32,
+    id: u64,
+) -> Result<&'static dyn Stream> {
     process::require(operation)?
         .streams()
         .get(device_index(device)?, id)
@@ -47,7 +59,9 @@ pub(super) unsafe extern "C" fn query(device: i32, id: u64, idle: *mut i32) -> i
         if idle.is_null() {
             return Err(null("an output of stream_query"));
         }
-        let now = stream("stream_query", device, id)?.query()?;
+        let stream = stream_as_it_is("stream_query", device, id)?;
+        stream.flush()?;
+        let now = stream.query()?;
         // SAFETY: the caller's promise.
         unsafe { give(idle, i32::from(now)) }
     })
@@ -55,15 +69,19 @@ pub(super) unsafe extern "C" fn query(device: i32, id: u64, idle: *mut i32) -> i
 
 /// `FlagosApi::stream_sync`.
 pub(super) extern "C" fn sync(device: i32, id: u64) -> i32 {
-    status(|| stream("stream_sync", device, id)?.sync())
+    status(|| {
+        let stream = stream_as_it_is("stream_sync", device, id)?;
+        stream.flush()?;
+        stream.sync()
+    })
 }
 
 /// `FlagosApi::device_sync`.
 pub(super) extern "C" fn device_sync(device: i32) -> i32 {
     status(|| {
-        process::require("device_sync")?
-            .vendor()
-            .device_sync(device_index(device)?)
+        let vendor = process::require("device_sync")?.vendor();
+        vendor.flush()?;
+        vendor.device_sync(device_index(device)?)
     })
 }
 

@@ -633,6 +633,26 @@ pub struct FlagosApi {
     /// As `op_record_fallback`, for a call that the chosen implementation declined and that does not run on the CPU for
     /// it: the native kernel of the device serves it.
     pub op_record_decline: unsafe extern "C" fn(name: *const c_char, reason: *const c_char) -> i32,
+    /// Has a part of a kernel's call (`FlagosKernelCall::post`) queued on a stream of a library by a second thread, after
+    /// all that was posted there before; at once while any stream is captured, and on a stream whose handle in the
+    /// vendor's own library others know. The name of the operator lives as long as the process. Fails with what failed of earlier parts.
+    pub stream_post: unsafe extern "C" fn(
+        device: i32,
+        stream: u64,
+        name: *const c_char,
+        run: unsafe extern "C" fn(argument: *mut c_void, queues: i32) -> i32,
+        argument: *mut c_void,
+    ) -> i32,
+    /// Waits until everything posted on a stream has been queued, and fails with what failed of it. Other functions for a
+    /// stream wait too, and fail with what was known to have failed before.
+    pub stream_flush: extern "C" fn(device: i32, stream: u64) -> i32,
+    /// `stream_flush` of every stream.
+    pub queues_flush: extern "C" fn() -> i32,
+    /// How many parts were posted in this process, and how often somebody had to wait for them.
+    pub queues_counts: unsafe extern "C" fn(posted: *mut u64, waits: *mut u64) -> i32,
+    /// For tests: delays every part by a random time of up to so many microseconds, and has some of those that wait for
+    /// parts not wait: records of events (1), copies (2), memory that is freed (4), all others (8).
+    pub queues_inject: extern "C" fn(delay_us: u64, unmindful: u32),
 }
 
 // The header's slot has the layout of the registry's.

@@ -1,6 +1,6 @@
 //! The layer of the environment.
 
-use super::flagos_toml::parse_graphs;
+use super::flagos_toml::parse_auto;
 use super::layer::Layer;
 use super::pattern::OpPattern;
 use super::selector::{Selector, valid_name};
@@ -17,7 +17,8 @@ pub fn layer(env: &Env, names: &Names) -> Result<Layer> {
         max_cpu_fallback: sourced(&env::MAX_CPU_FALLBACK, env.limit(&env::MAX_CPU_FALLBACK)?),
         log_dispatch: logged(env, &env::LOG_DISPATCH, log.dispatch)?,
         log_fallback: logged(env, &env::LOG_FALLBACK, log.fallback)?,
-        graphs: graphs(env)?,
+        graphs: auto(env, &env::GRAPHS)?,
+        queue: auto(env, &env::QUEUE)?,
         disable_flaggems: disable_flaggems(env)?,
         vendor: vendor(env, names)?,
         ..Layer::default()
@@ -52,19 +53,20 @@ fn logged(env: &Env, var: &Var, word: bool) -> Result<Option<Sourced<bool>>> {
     Ok(own.or_else(|| sourced(&env::LOG, word.then_some(true))))
 }
 
-fn graphs(env: &Env) -> Result<Option<Sourced<bool>>> {
-    let Some(word) = env.get(env::GRAPHS.name) else {
+/// A variable that is `auto` or `off`.
+fn auto(env: &Env, var: &Var) -> Result<Option<Sourced<bool>>> {
+    let Some(word) = env.get(var.name) else {
         return Ok(None);
     };
-    let graphs = parse_graphs(word).ok_or_else(|| {
+    let on = parse_auto(word).ok_or_else(|| {
         Error::config(
             "environment",
             format!("`{word}` is neither `auto` nor `off`"),
         )
-        .with_context("variable", env::GRAPHS.name)
+        .with_context("variable", var.name)
         .with_hint("use `auto` or `off`")
     })?;
-    Ok(sourced(&env::GRAPHS, Some(graphs)))
+    Ok(sourced(var, Some(on)))
 }
 
 fn disable_flaggems(env: &Env) -> Result<Option<Sourced<bool>>> {

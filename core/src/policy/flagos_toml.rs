@@ -12,6 +12,7 @@
 //! log_dispatch = false
 //! log_fallback = false
 //! graphs = "off"                   # or "auto"
+//! queue = "off"                    # or "auto"
 //!
 //! [ops]
 //! "aten::mm" = "cpu"
@@ -118,6 +119,17 @@ impl Text<'_> {
         }
     }
 
+    /// `"auto"` or `"off"`.
+    fn auto(&self, key: &Key, value: &Value) -> Result<Sourced<bool>> {
+        let DeValue::String(word) = value.get_ref() else {
+            return Err(self.expected(key, value, "\"auto\" or \"off\""));
+        };
+        let on = parse_auto(word);
+        let hint = "use \"auto\" or \"off\"";
+        let on = on.ok_or_else(|| self.invalid(key, value, hint))?;
+        Ok(self.sourced(value, on))
+    }
+
     fn flag(&self, key: &Key, value: &Value) -> Result<Sourced<bool>> {
         match value.get_ref() {
             DeValue::Boolean(flag) => Ok(self.sourced(value, *flag)),
@@ -221,14 +233,12 @@ fn parse(includes: &mut Includes, text: &Text) -> Result<Document> {
     Ok(document)
 }
 
-/// Whether the word of a configuration asks for automatic graphs; `None` for another word.
-pub(super) fn parse_graphs(word: &str) -> Option<bool> {
-    [true, false]
-        .into_iter()
-        .find(|&on| graphs_word(on) == word)
+/// Whether the word of a configuration turns something on; `None` for a word that is neither `auto` nor `off`.
+pub(super) fn parse_auto(word: &str) -> Option<bool> {
+    [true, false].into_iter().find(|&on| auto_word(on) == word)
 }
 
-pub(super) fn graphs_word(on: bool) -> &'static str {
+pub(super) fn auto_word(on: bool) -> &'static str {
     if on { "auto" } else { "off" }
 }
 
@@ -239,15 +249,8 @@ fn policy(text: &Text, table: &DeTable, layer: &mut Layer) -> Result<()> {
             "strict" => layer.strict = Some(text.flag(key, value)?),
             "log_dispatch" => layer.log_dispatch = Some(text.flag(key, value)?),
             "log_fallback" => layer.log_fallback = Some(text.flag(key, value)?),
-            "graphs" => {
-                let DeValue::String(word) = value.get_ref() else {
-                    return Err(text.expected(key, value, "\"auto\" or \"off\""));
-                };
-                let graphs = parse_graphs(word);
-                let hint = "use \"auto\" or \"off\"";
-                let graphs = graphs.ok_or_else(|| text.invalid(key, value, hint))?;
-                layer.graphs = Some(text.sourced(value, graphs));
-            }
+            "graphs" => layer.graphs = Some(text.auto(key, value)?),
+            "queue" => layer.queue = Some(text.auto(key, value)?),
             "deny_vendors" => layer.deny_vendors = Some(text.vendors(key, value)?),
             "allow_vendors" => layer.allow_vendors = Some(text.vendors(key, value)?),
             "max_cpu_fallback" => {
@@ -271,6 +274,7 @@ fn policy(text: &Text, table: &DeTable, layer: &mut Layer) -> Result<()> {
                     "log_dispatch",
                     "log_fallback",
                     "graphs",
+                    "queue",
                 ];
                 return Err(text.unknown_key(key, "[policy]", &keys));
             }

@@ -46,6 +46,8 @@ pub struct Layer {
     pub log_fallback: Option<Sourced<bool>>,
     /// Whether calls that repeat are launched by automatic graphs.
     pub graphs: Option<Sourced<bool>>,
+    /// Whether a second thread hands calls to the vendor's library.
+    pub queue: Option<Sourced<bool>>,
     /// Whether FlagGems is kept out of every route.
     pub disable_flaggems: Option<Sourced<bool>>,
     /// The active vendor, which the selector `vendor` means.
@@ -82,6 +84,7 @@ impl Layer {
         take(&mut self.log_dispatch, other.log_dispatch);
         take(&mut self.log_fallback, other.log_fallback);
         take(&mut self.graphs, other.graphs);
+        take(&mut self.queue, other.queue);
         take(&mut self.disable_flaggems, other.disable_flaggems);
         take(&mut self.vendor, other.vendor);
         self.ops.extend(other.ops);
@@ -109,6 +112,8 @@ pub struct Policy {
     pub log_fallback: Sourced<bool>,
     /// Whether calls that repeat are launched by automatic graphs.
     pub graphs: Sourced<bool>,
+    /// Whether a second thread hands calls to the vendor's library.
+    pub queue: Sourced<bool>,
     /// Whether FlagGems is kept out of every route.
     pub disable_flaggems: Sourced<bool>,
     /// The active vendor; `None` before one is chosen, when the selector `vendor` means any vendor.
@@ -129,6 +134,7 @@ impl Default for Policy {
             log_dispatch: Sourced::built_in(false),
             log_fallback: Sourced::built_in(false),
             graphs: Sourced::built_in(false),
+            queue: Sourced::built_in(false),
             disable_flaggems: Sourced::built_in(false),
             vendor: None,
             namespaces: BTreeMap::new(),
@@ -191,6 +197,7 @@ impl Policy {
             take(&mut policy.log_dispatch, &layer.log_dispatch);
             take(&mut policy.log_fallback, &layer.log_fallback);
             take(&mut policy.graphs, &layer.graphs);
+            take(&mut policy.queue, &layer.queue);
             take(&mut policy.disable_flaggems, &layer.disable_flaggems);
             if layer.allow_vendors.is_some() {
                 policy.allow_vendors.clone_from(&layer.allow_vendors);

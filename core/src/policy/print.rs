@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use super::flagos_toml::graphs_word;
+use super::flagos_toml::auto_word;
 use super::layer::Layer;
 use super::pattern::OpPattern;
 use super::selector::Selector;
@@ -40,7 +40,10 @@ pub fn to_toml(layer: &Layer) -> String {
         let _ = writeln!(text, "log_fallback = {}", log.value);
     }
     if let Some(graphs) = &layer.graphs {
-        let _ = writeln!(text, "graphs = \"{}\"", graphs_word(graphs.value));
+        let _ = writeln!(text, "graphs = \"{}\"", auto_word(graphs.value));
+    }
+    if let Some(queue) = &layer.queue {
+        let _ = writeln!(text, "queue = \"{}\"", auto_word(queue.value));
     }
     text.push_str("\n[ops]\n");
     for (pattern, route) in &layer.ops {

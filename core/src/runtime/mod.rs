@@ -43,7 +43,7 @@ pub use stats::{DurationStat, MemoryStats, PinnedStats, Stat, StatArray};
 pub use streams::Streams;
 pub use vendor::{
     ALIGNMENT, Capture, CaptureMode, DeviceProperties, Event, Exported, Graph, HostFn,
-    LibraryHandle, MemoryInfo, Sharing, Stream, Vendor, launch_closure,
+    LibraryHandle, MemoryInfo, Posted, Sharing, Stream, Vendor, launch_closure,
 };
 
 use crate::error::Result;

@@ -162,6 +162,11 @@ pub trait Vendor: Send + Sync {
     /// Fails only where waiting is impossible: in work running on a stream.
     fn quiesce(&self, device: usize) -> Result<()>;
 
+    /// [`Stream::flush`] of every stream.
+    fn flush(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// Whether the calling thread runs work of a stream, where waiting for a stream would deadlock.
     fn in_stream_work(&self) -> bool {
         false
@@ -333,6 +338,27 @@ pub trait Stream: Send + Sync {
         Err(no_graphs("replay"))
     }
 
+    /// Has a part of a kernel's call queued on this stream, after all that was posted before: now, or by another thread
+    /// soon. What fails there is an error of a later `post`, [`Self::told`] or [`Self::flush`]. Other methods wait until everything posted has
+    /// been queued.
+    fn post(&self, part: Posted) -> Result<()> {
+        part.give_up();
+        Err(Error::unsupported(
+            "post",
+            "the streams of this vendor are no library's",
+        ))
+    }
+
+    /// A failure of something posted, if the calling thread has to know of one. Does not wait.
+    fn told(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Waits until everything posted has been queued, and returns what failed.
+    fn flush(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// The stream as the library of the vendor knows it, by whose kernels the library computes on it; none for a vendor
     /// that is no library. Called for each kernel.
     fn library_handle(&self) -> Option<LibraryHandle> {
@@ -343,6 +369,55 @@ pub trait Stream: Send + Sync {
     /// vendor has handles. The handle lives as long as the stream.
     fn native_handle(&self) -> Option<*mut c_void> {
         None
+    }
+}
+
+/// A part of a kernel's call, which queues its work.
+#[derive(Debug)]
+pub struct Posted {
+    operator: &'static str,
+    run: unsafe extern "C" fn(argument: *mut c_void, queues: i32) -> i32,
+    argument: *mut c_void,
+}
+
+// SAFETY: `new`'s caller promises it.
+unsafe impl Send for Posted {}
+
+impl Posted {
+    /// A part of a call of `operator`: `run(argument, 1)` queues the work and returns one of `FLAGOS_VENDOR_*`,
+    /// `run(argument, 0)` gives it up.
+    ///
+    /// # Safety
+    /// One of them may be called once, from any thread.
+    pub unsafe fn new(
+        operator: &'static str,
+        run: unsafe extern "C" fn(*mut c_void, i32) -> i32,
+        argument: *mut c_void,
+    ) -> Self {
+        Self {
+            operator,
+            run,
+            argument,
+        }
+    }
+
+    /// The name of the operator.
+    #[must_use]
+    pub fn operator(&self) -> &'static str {
+        self.operator
+    }
+
+    /// Queues the work, and returns the status.
+    #[must_use]
+    pub fn run(self) -> i32 {
+        // SAFETY: the promise of `new`'s caller.
+        unsafe { (self.run)(self.argument, 1) }
+    }
+
+    /// Frees what belongs to the part.
+    pub fn give_up(self) {
+        // SAFETY: as above.
+        unsafe { (self.run)(self.argument, 0) };
     }
 }
 

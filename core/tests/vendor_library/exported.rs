@@ -137,6 +137,7 @@ pub fn kernels() -> FlagosKernels {
         find: Some(find),
         run: Some(run),
         names: null(),
-        reserved: [null(); 16],
+        flags: 0,
+        reserved: [null(); 15],
     }
 }

@@ -163,7 +163,8 @@ proptest! {
         major in prop_oneof![6 => Just(FLAGOS_KERNELS_MAJOR), 1 => any::<u32>()],
         minor in prop_oneof![3 => Just(FLAGOS_KERNELS_MINOR), 1 => any::<u32>()],
         absent in prop_oneof![3 => Just(vec![]), 1 => vec(0..3_usize, 1..3)],
-        reserved in prop_oneof![4 => Just(None), 1 => (0_usize..16).prop_map(Some)],
+        reserved in prop_oneof![4 => Just(None), 1 => (0_usize..15).prop_map(Some)],
+        flags in prop_oneof![3 => Just(0), 1 => Just(FLAGOS_KERNELS_POST), 1 => any::<u64>()],
         names in vec("[a-z]{0,2}(::)?[a-z]{0,3}", 0..4),
     ) {
         let texts: Vec<_> = names.iter().map(|name| CString::new(&**name).expect("no NUL")).collect();
@@ -171,6 +172,7 @@ proptest! {
         list.push(null());
         let mut table = exported::kernels();
         (table.major, table.minor, table.names) = (major, minor, list.as_ptr());
+        table.flags = flags;
         if let Some(slot) = reserved {
             table.reserved[slot] = std::ptr::dangling();
         }
@@ -190,6 +192,7 @@ proptest! {
         let fits = size == SIZE
             && major == FLAGOS_KERNELS_MAJOR
             && (newer || reserved.is_none())
+            && (newer || flags & !FLAGOS_KERNELS_POST == 0)
             && absent.is_empty()
             && names.iter().all(is_name);
         match adopt(given.address()) {

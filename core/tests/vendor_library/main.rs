@@ -18,6 +18,7 @@ mod guarded;
 mod kernel_tables;
 mod kernels;
 mod launches;
+mod posted;
 mod refused;
 mod soak;
 mod tables;

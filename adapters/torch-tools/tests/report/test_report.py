@@ -539,12 +539,13 @@ def test_measured_times_of_alternatives_are_shown(failed: Any, tmp_path: Path) -
         "lock": "",
         "device_time": {"why_not": None, "seconds": 2.0},
     }
-    file |= {"graphs": {"calls": 40, "followed": 36, "bytes held": 2048}}
+    file |= {"graphs": {"calls": 40, "followed": 36, "bytes held": 2048}, "queued": 1234}
     file |= {"speed": {"chip": "H", "ratios": {"exp": {"host": 1.225, "device": 0.782}}}}
     (tmp_path / "1.json").write_text(json.dumps(file))
     made = data.gather(tmp_path, ["train"], program.Ended(0, 1.0, 0.0))
     texts = assert_whole(page.text(made)).texts
-    assert "90%" in " ".join(text for found in texts.values() for text in found)
+    facts = " ".join(text for found in texts.values() for text in found)
+    assert "90%" in facts and "1,234" in facts
     cells = texts["td"]
     assert cells[cells.index("followed") + 1] == "36"
     at = cells.index("flaggems.python")

@@ -7,6 +7,7 @@ namespace flagos {
 
 bool graphs_wanted = false;
 bool calls_pending = false;
+bool calls_queued = false;
 void (*launch_pending_slowly)(const char* why) = nullptr;
 void (*forget_lent)(const c10::StorageImpl* storage) = nullptr;
 bool (*release_graphs)() = nullptr;
@@ -41,6 +42,9 @@ void lend(const c10::StorageImpl* storage) {
     return;
   }
   launch_pending("lent memory");
+  if (C10_UNLIKELY(__atomic_load_n(&calls_queued, __ATOMIC_ACQUIRE))) {
+    check(core->queues_flush());
+  }
   const bool is_new = LentMemory::instance().add(storage->data());
   if (C10_UNLIKELY(is_new && forget_lent != nullptr)) {
     forget_lent(storage);

@@ -16,6 +16,10 @@
 
 namespace flagos {
 
+// Whether calls may wait in the queues of a library's streams (see `vendor_library/queue.h`), which the core keeps in
+// order with all else on these streams. Never taken back.
+extern bool calls_queued;
+
 // Whether the program wants automatic graphs. One branch of every call.
 extern bool graphs_wanted;
 

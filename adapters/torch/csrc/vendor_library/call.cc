@@ -13,6 +13,7 @@
 #include "runtime/allocator.h"
 #include "runtime/generator.h"
 #include "torch_version.h"
+#include "vendor_library/queue.h"
 
 namespace flagos {
 
@@ -32,15 +33,22 @@ uint64_t bits(double value) {
   return word;
 }
 
-// The device memory that a kernel has asked for, given back to the pool when the call has been queued: the pool reuses
-// it in the order of the stream.
-struct Workspaces {
+// What the host does for a kernel during `run`. The device memory that the kernel has asked for is given back to the
+// pool afterwards: the pool reuses it in the order of the stream, in which posted parts are queued too.
+struct Services {
   c10::DeviceIndex device;
+  const char* name; // of the operator, for the life of the process
   std::vector<std::optional<std::vector<int64_t>>>* sizes;
   c10::SmallVector<void*, 4> blocks;
   int32_t failure = FLAGOS_OK;
 
-  ~Workspaces() {
+  // The statuses of both interfaces have the same numbers.
+  int32_t noted(int32_t status) {
+    failure = status == FLAGOS_OK ? failure : status;
+    return status;
+  }
+
+  ~Services() {
     for (void* block : blocks) {
       free_from_pool(block);
     }
@@ -129,20 +137,31 @@ class Drawing {
 };
 
 int32_t give_workspace(void* context, size_t nbytes, void** address) noexcept {
-  auto* workspaces = static_cast<Workspaces*>(context);
+  auto* services = static_cast<Services*>(context);
   void* block = nullptr;
-  const int32_t status = core->mem_alloc_at(workspaces->device, current_stream(workspaces->device), nbytes, &block);
+  const int32_t status =
+      services->noted(core->mem_alloc_at(services->device, current_stream(services->device), nbytes, &block));
   if (status != FLAGOS_OK) {
-    workspaces->failure = status;
-    return status; // the statuses of both interfaces have the same numbers
+    return status;
   }
-  workspaces->blocks.push_back(block);
+  services->blocks.push_back(block);
   *address = block;
   return FLAGOS_VENDOR_OK;
 }
 
+int32_t post(void* context, int32_t (*run)(void*, int32_t), void* argument) noexcept {
+  auto* services = static_cast<Services*>(context);
+  return services->noted(
+      core->stream_post(services->device, current_stream(services->device), services->name, run, argument));
+}
+
+int32_t flush(void* context) noexcept {
+  auto* services = static_cast<Services*>(context);
+  return services->noted(core->stream_flush(services->device, current_stream(services->device)));
+}
+
 int32_t set_sizes(void* context, size_t output, const int64_t* sizes, size_t num_dims) noexcept {
-  auto& all = *static_cast<Workspaces*>(context)->sizes;
+  auto& all = *static_cast<Services*>(context)->sizes;
   if (output >= all.size() || (sizes == nullptr && num_dims != 0)) {
     return FLAGOS_VENDOR_INVALID_ARGUMENT;
   }
@@ -435,10 +454,14 @@ Refusal LibraryCall::run(const FlagosKernels& kernels, const FlagosKernel* kerne
   call.outputs = outputs_.data();
   call.num_outputs = outputs_.size();
   sizes_.resize(outputs_.size());
-  Workspaces workspaces{device_, &sizes_, {}};
+  Services services{device_, form.name.c_str(), &sizes_, {}};
   call.workspace = &give_workspace;
   call.resize = &set_sizes;
-  call.context = &workspaces;
+  call.context = &services;
+  if (may_calls_be_queued()) {
+    call.post = is_queue_wanted() ? &post : nullptr;
+    call.flush = &flush;
+  }
   std::optional<Drawing> drawing;
   if (form.random) {
     drawing.emplace(generator_, device_, form);
@@ -448,9 +471,9 @@ Refusal LibraryCall::run(const FlagosKernels& kernels, const FlagosKernel* kerne
   if (C10_UNLIKELY(drawing.has_value() && status == FLAGOS_VENDOR_UNSUPPORTED)) {
     drawing->take_back();
   }
-  // A kernel that goes on without its workspace has computed nothing.
-  if (C10_UNLIKELY(workspaces.failure != FLAGOS_OK)) {
-    raise(workspaces.failure);
+  // A kernel that goes on without its workspace has computed nothing; a part that could not be posted is not queued.
+  if (C10_UNLIKELY(services.failure != FLAGOS_OK)) {
+    raise(services.failure);
   }
   if (C10_LIKELY(status == FLAGOS_VENDOR_OK)) {
     return {};

@@ -60,6 +60,27 @@ fn every_key_is_read_with_its_line() {
 }
 
 #[test]
+fn what_turns_itself_on_is_auto_or_off() {
+    for (word, on) in [("auto", true), ("off", false)] {
+        let text = format!("[policy]\ngraphs = \"{word}\"\nqueue = \"{word}\"\n");
+        let layer = toml(&text).expect("valid").layer;
+        let at = |line| Source::file(Path::new("flagos.toml"), line);
+        assert_eq!(layer.graphs, Some(Sourced::new(on, at(2))));
+        assert_eq!(layer.queue, Some(Sourced::new(on, at(3))));
+        let again = toml(&print::to_toml(&layer)).expect("valid").layer;
+        assert_eq!(again.queue.map(|queue| queue.value), Some(on));
+    }
+    for wrong in ["\"on\"", "true"] {
+        let error = toml(&format!("[policy]\nqueue = {wrong}\n")).expect_err("refused");
+        let told = error.to_string();
+        assert!(
+            told.contains("flagos.toml:2") && told.contains("`queue`"),
+            "{told}"
+        );
+    }
+}
+
+#[test]
 fn the_host_table_is_read() {
     let text = "[host]\ndevices = 4\nmemory = \"8GiB\"\nseed = 7\ndelay_us = 50\n\
                 fault = \"alloc=0.5, copy=1\"\n";

@@ -1,6 +1,8 @@
 //! An opened vendor, shared by its streams and events.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
 
 use crate::error::{Error, Result};
 use crate::runtime::sync::AtomicU64;
@@ -8,6 +10,7 @@ use crate::runtime::sync::AtomicU64;
 use super::call::call;
 use super::given::{Handles, Memory};
 use super::loaded::Library;
+use super::queue::{Cut, Queue};
 use super::types::*;
 
 /// An opened vendor. Its streams and events own it, so it is closed after them.
@@ -22,6 +25,11 @@ pub(super) struct Instance {
     pub(super) streams: Handles,
     pub(super) events: Handles,
     forked: AtomicBool,
+    /// The queues of all streams on which something was ever posted.
+    queues: Mutex<Vec<Queue>>,
+    has_queues: AtomicBool,
+    /// The captures that go on.
+    captures: AtomicUsize,
 }
 
 // SAFETY: the library's instance may be used from every thread.
@@ -57,6 +65,9 @@ impl Instance {
             streams: Handles::default(),
             events: Handles::default(),
             forked: AtomicBool::new(false),
+            queues: Mutex::default(),
+            has_queues: AtomicBool::new(false),
+            captures: AtomicUsize::new(0),
         };
         let mut count = 0;
         // SAFETY: a live instance and a valid output.
@@ -137,6 +148,52 @@ impl Instance {
             (true, true) => FLAGOS_VENDOR_COPY_DEVICE_TO_DEVICE,
             (false, false) => FLAGOS_VENDOR_COPY_HOST_TO_HOST,
         }
+    }
+
+    /// Notes the queue of a stream.
+    pub(super) fn note_queue(&self, queue: &Queue) {
+        let mut queues = self.queues.lock();
+        queues.retain(|queue| !queue.has_ended());
+        queues.push(queue.clone());
+        self.has_queues.store(true, Ordering::Release);
+    }
+
+    /// The queues of all streams. None in a forked child.
+    fn queues(&self) -> Vec<Queue> {
+        if !self.has_queues.load(Ordering::Acquire) || self.is_forked() {
+            return Vec::new();
+        }
+        self.queues.lock().clone()
+    }
+
+    /// Waits until everything posted on any stream has been queued.
+    #[inline]
+    pub(super) fn drain(&self, cut: Cut) {
+        if self.has_queues.load(Ordering::Acquire) {
+            self.queues().iter().for_each(|queue| queue.drain(cut));
+        }
+    }
+
+    /// [`Self::drain`], and the first failure that is to be told.
+    pub(super) fn flush(&self) -> Result<()> {
+        let queues = self.queues();
+        queues.iter().for_each(|queue| queue.drain(Cut::Other));
+        queues.iter().try_for_each(|queue| queue.tell(true))
+    }
+
+    /// Whether any stream is being captured: then nothing is posted.
+    pub(super) fn is_capturing(&self) -> bool {
+        self.captures.load(Ordering::Acquire) != 0
+    }
+
+    /// Notes that a capture begins.
+    pub(super) fn begin_capture(&self) {
+        self.captures.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Notes that a capture has ended.
+    pub(super) fn end_capture(&self) {
+        self.captures.fetch_sub(1, Ordering::AcqRel);
     }
 
     /// Whether this is a forked child, where the library is not called any more.

@@ -8,6 +8,7 @@ use crate::runtime::launch::{Kernel, MAX_PARAMETERS, Module, ParameterType, Shap
 
 use super::call::{call, give_back};
 use super::instance::Instance;
+use super::queue::Cut;
 use super::types::*;
 
 /// A module of a library. Its kernels own it.
@@ -138,6 +139,7 @@ impl Kernel for LibraryKernel {
             return Err(self.another_number(words.len()));
         }
         let stream = stream as usize as *mut c_void;
+        self.instance.drain(Cut::Other);
         // SAFETY: a live kernel, as many words as it has parameters, and the caller's promise.
         unsafe {
             call!(

@@ -8,6 +8,7 @@ use crate::runtime::{Exported, Sharing};
 
 use super::call::give_back;
 use super::instance::Instance;
+use super::queue::Cut;
 use super::text;
 use super::types::FlagosVendorExported;
 
@@ -78,6 +79,7 @@ impl Sharing for Instance {
         let Ok(index) = self.device(device) else {
             return;
         };
+        self.drain(Cut::Free);
         self.memory.forget_import(address.as_ptr() as usize);
         // SAFETY: the caller's promise.
         unsafe {
@@ -89,6 +91,7 @@ impl Sharing for Instance {
     }
 
     fn close_all(&self) {
+        self.drain(Cut::Free);
         // SAFETY: a live instance.
         unsafe {
             self.give_back("memory_close_all", |table| {

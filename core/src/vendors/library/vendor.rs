@@ -16,6 +16,7 @@ use super::event::LibraryEvent;
 use super::instance::Instance;
 use super::launch::{self, LibraryModule};
 use super::loaded::Library;
+use super::queue::Cut;
 use super::stream::LibraryStream;
 use super::text;
 use super::types::*;
@@ -177,6 +178,8 @@ impl Vendor for LibraryVendor {
         let Ok(index) = self.0.device(device) else {
             return;
         };
+        // The library does not know of parts that were not handed to it.
+        self.0.drain(Cut::Free);
         self.0.memory.forget(address.as_ptr() as usize);
         // SAFETY: the caller's promise.
         unsafe {
@@ -232,14 +235,20 @@ impl Vendor for LibraryVendor {
 
     fn device_sync(&self, device: usize) -> Result<()> {
         let index = self.0.device(device)?;
+        self.0.drain(Cut::Other);
         // SAFETY: a device of the instance.
         unsafe { call!(self.0, device_sync(self.0.context, index)) }
     }
 
     fn quiesce(&self, device: usize) -> Result<()> {
         let index = self.0.device(device)?;
+        self.0.drain(Cut::Other);
         // SAFETY: a device of the instance.
         unsafe { call!(self.0, device_quiesce(self.0.context, index)) }
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.0.flush()
     }
 
     fn in_stream_work(&self) -> bool {

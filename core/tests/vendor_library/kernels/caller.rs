@@ -245,7 +245,9 @@ impl Caller {
             seed: self.seed,
             offset: self.offset,
             resize: None,
-            reserved: [null(); 7],
+            post: None,
+            flush: None,
+            reserved: [null(); 5],
         };
         let kernels = self.library.kernels().expect("kernels").table();
         // SAFETY: a kernel of the library, and a call as the header tells.

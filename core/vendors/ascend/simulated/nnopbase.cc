@@ -306,7 +306,9 @@ int set_address(
     const void* tensor_handle,
     void* address,
     bool Slot::* counted) {
-  int code = 0;
+  int code = simulated_ascend_has_faults() ? simulated_ascend_begin(function, 0) : 0;
+  if (code)
+    return code;
   if (!executor_handle || !tensor_handle)
     return simulated_ascend_refuse(function, kInnerNullPointer, "the executor or the tensor is NULL");
   const auto* executor = get<Executor>(function, executor_handle, Thing::kExecutor, &code);

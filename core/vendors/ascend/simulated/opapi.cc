@@ -38,6 +38,7 @@ uint64_t setting(const char* name, uint64_t otherwise) {
 const bool computes = setting("COMPUTE", 1) != 0;
 const uint64_t workspace_seed = setting("WORKSPACE", 1);
 const uint64_t delay_us = setting("DELAY_US", 0);
+const std::chrono::nanoseconds launch_time(setting("LAUNCH_NS", 0));
 const bool has_faults = simulated_ascend_has_faults() != 0;
 
 std::vector<Function*>& functions() {
@@ -545,6 +546,11 @@ int phase_two_unchecked(Function& function, void* handle) {
   auto* executor = static_cast<Prepared*>(find<Executor>(handle, Thing::kExecutor, &why));
   if (!executor)
     return simulated_ascend_refuse(function.name, kNullPointer, why.c_str());
+  if (launch_time.count() != 0) {
+    const auto end = std::chrono::steady_clock::now() + launch_time;
+    while (std::chrono::steady_clock::now() < end) {
+    }
+  }
   if (!executor->repeatable) {
     remove_executor(handle);
     delete executor;

@@ -39,18 +39,31 @@ def test_every_collective_does_what_gloo_does(folder: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", ["hccl", "flagcx"])
-def test_training_is_that_of_the_cpu(folder: Path, tmp_path: Path, engine: str) -> None:
+@pytest.mark.parametrize(
+    ("engine", "queue"), [("hccl", "off"), ("hccl", "auto"), ("flagcx", "off")]
+)
+def test_training_is_that_of_the_cpu(folder: Path, tmp_path: Path, engine: str, queue: str) -> None:
     """DDP, FSDP2 in mixed precision; nothing of a group is left. Only what is known falls back to the CPU."""
-    late = {"SIMULATED_ASCEND_DELAY_US": "100", "FLAGOS_COMM_ENGINE": engine}
+    late = {
+        "SIMULATED_ASCEND_DELAY_US": "100",
+        "FLAGOS_COMM_ENGINE": engine,
+        "FLAGOS_QUEUE": queue,
+    }
     for output in launch(folder, tmp_path, RANKS / "trained.py", **late).well().outputs:
         fallbacks = re.search(r"^fallbacks (.*)$", output, re.MULTILINE)
         assert fallbacks is not None and json.loads(fallbacks.group(1)).keys() <= FALLS_BACK
 
 
 @pytest.mark.slow
-def test_gradients_are_exact_when_everything_is_late(folder: Path, tmp_path: Path) -> None:
-    late = {"SIMULATED_ASCEND_DELAY_US": "1000", "FLAGOS_COMM_ENGINE": "flagcx"}
+@pytest.mark.parametrize("queue", ["off", "auto"])
+def test_gradients_are_exact_when_everything_is_late(
+    folder: Path, tmp_path: Path, queue: str
+) -> None:
+    late = {
+        "SIMULATED_ASCEND_DELAY_US": "1000",
+        "FLAGOS_COMM_ENGINE": "flagcx",
+        "FLAGOS_QUEUE": queue,
+    }
     launch(folder, tmp_path, SHARED_RANKS / "gradients.py", "ascend", **late).well()
 
 

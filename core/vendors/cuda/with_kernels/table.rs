@@ -42,7 +42,8 @@ static TABLE: Shared<FlagosKernels> = Shared(FlagosKernels {
     find: Some(find),
     run: Some(run),
     names: (&raw const NAMES.0).cast(),
-    reserved: [null(); 16],
+    flags: 0,
+    reserved: [null(); 15],
 });
 
 /// The table.

@@ -200,6 +200,7 @@ class _Agent:
             "memory": self._memory.devices(),
             "speed": _speed(),
             "graphs": dict(torch.ops.flagos.graphs_counts()),
+            "queued": torch.ops.flagos.queue_counts()[0],
             "lock": _core.plan_lock(),
             "problems": self._problems,
         }

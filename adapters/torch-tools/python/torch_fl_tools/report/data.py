@@ -109,6 +109,7 @@ class Process:
     device_time: DeviceTime
     memory: list[DeviceMemory]
     graphs: dict[str, int]  # counts of automatic graphs
+    queued: int  # parts of calls that a second thread handed to the library
     problems: list[str]
     ended: bool
     chip: str | None
@@ -197,6 +198,7 @@ def _process(file: ProcessFile, lock: int) -> Process:
         device_time=DeviceTime(**file["device_time"]),
         memory=[DeviceMemory(**one) for one in file["memory"]],
         graphs=file["graphs"],
+        queued=file["queued"],
         problems=file["problems"],
         ended=file["ended"],
         chip=speed["chip"],

@@ -65,6 +65,8 @@ class _Section:
             followed = f"{process.graphs['followed'] / calls:.0%}"
             held = size(process.graphs["bytes held"])
             facts.append((followed, f"of calls followed by automatic graphs, which hold {held}"))
+        if process.queued:
+            facts.append((f"{process.queued:,}", "parts of calls queued by a second thread"))
         return facts
 
     @property

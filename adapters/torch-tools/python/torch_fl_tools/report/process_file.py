@@ -97,6 +97,7 @@ class ProcessFile(_Process, total=False):
     memory: list[DeviceMemory]
     speed: Speed
     graphs: dict[str, int]  # counts of automatic graphs
+    queued: int  # parts of calls that a second thread handed to the library
     problems: list[str]
 
 

@@ -7,7 +7,7 @@ import threading
 
 # Imported here and not at first use, where a signal handler that uses the device could interrupt the import.
 from flagos import _core, logs, plan_listeners
-from torch_fl.flagos import automatic
+from torch_fl.flagos import automatic, queue
 from torch_fl.native import native
 
 # Reentrant: a signal handler or a finalizer of the thread that initialises may use the device.
@@ -54,6 +54,8 @@ def _lazy_init() -> None:
                 plan_listeners.published()
                 if _core.graphs()[0]:
                     automatic.turn(True)
+                if _core.queue()[0]:
+                    queue.turn(True)
             except Exception:
                 _initialized = False
                 raise

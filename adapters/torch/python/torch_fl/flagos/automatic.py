@@ -67,12 +67,15 @@ def turn(on: bool) -> None:
     """Turn automatic graphs on or off, from now on."""
     _ops.graphs_want(on)
     if on:
-        _watch_addresses()
+        watch_addresses()
 
 
 @functools.cache
-def _watch_addresses() -> None:
-    """Has the device know of each address that the program takes: no call on that memory is followed any more."""
+def watch_addresses() -> None:
+    """Has the device know of each address that the program takes.
+
+    No call on that memory is followed any more, and calls that a queue has are handed over before.
+    """
     torch.Tensor.data_ptr = _lending(torch.Tensor.data_ptr, torch.Tensor.untyped_storage)  # type: ignore[method-assign]
     for name in _METHODS_OF_STORAGES:
         setattr(torch.UntypedStorage, name, _lending(getattr(torch.UntypedStorage, name), _itself))

@@ -165,6 +165,18 @@ def fork() -> Check:
     )
 
 
+def queue() -> Iterator[Check]:
+    """Informs that a second thread hands calls to the vendor's library, where the configuration asks for it."""
+    with suppress(ConfigError):  # the check of the plan tells it
+        on, source = _core.queue()
+        if on:
+            yield ok(
+                "queue",
+                f"a second thread hands calls to the vendor's library ({source}): what fails there is told at "
+                "the next call, or when the program waits",
+            )
+
+
 def _wanted_torch() -> str:
     shims = shims_present()
     return f"'torch=={list(shims)[-1]}.*'" if shims else "torch"

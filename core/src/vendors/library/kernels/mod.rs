@@ -19,7 +19,7 @@ pub use types::*;
 const MAJORS: RangeInclusive<u32> = FLAGOS_KERNELS_MAJOR..=FLAGOS_KERNELS_MAJOR;
 
 /// The size of the table in version 1.0, before anything was appended.
-const SIZE_1_0: usize = offset_of!(FlagosKernels, reserved) + size_of::<[*const (); 16]>();
+const SIZE_1_0: usize = offset_of!(FlagosKernels, reserved) + size_of::<[*const (); 15]>();
 
 /// The host's struct for `flagos_kernels`.
 static HOST: Host = Host::new(MAJORS, FLAGOS_KERNELS_MINOR);
@@ -62,6 +62,13 @@ impl Kernels {
         let newer = table.minor > FLAGOS_KERNELS_MINOR;
         if !newer {
             reserved_are_null(WHAT, &table.reserved)?;
+            let unknown = table.flags & !FLAGOS_KERNELS_POST;
+            if unknown != 0 {
+                let (major, minor) = (table.major, table.minor);
+                return Err(format!(
+                    "flags of {WHAT} has the bits {unknown:#x}, which have no meaning in version {major}.{minor}"
+                ));
+            }
         }
         let slots = [
             ("last_error", table.last_error.is_some()),
@@ -119,7 +126,7 @@ impl Kernels {
     }
 
     /// The text of the failure that has just happened on this thread.
-    fn last_error(&self) -> Option<String> {
+    pub(super) fn last_error(&self) -> Option<String> {
         let last = self.table.last_error?;
         // SAFETY: the text is NULL or valid until this thread's next call.
         unsafe { text::read_lossy(last()) }

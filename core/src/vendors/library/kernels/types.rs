@@ -9,7 +9,7 @@ pub const FLAGOS_KERNELS_MAJOR: u32 = 1;
 
 /// Version of the interface, minor: raised when members are appended, or bits, tags or reserved slots get a meaning.
 /// Host and library of different minor versions work together.
-pub const FLAGOS_KERNELS_MINOR: u32 = 1;
+pub const FLAGOS_KERNELS_MINOR: u32 = 2;
 
 /// `FlagosKernelTensor::dtype`: unsigned, 8 bits. The numbers are those of torch's `c10::ScalarType`; a tensor may have
 /// one that has no name here.
@@ -94,6 +94,11 @@ pub const FLAGOS_VALUE_DTYPE: i32 = 11;
 /// `FlagosKernelCall::flags`: the user asks for algorithms that give the same bits each time. A kernel that has none
 /// declines.
 pub const FLAGOS_CALL_DETERMINISTIC: u32 = 1;
+
+/// `FlagosKernels::flags`: kernels post their work where the host lets them (`FlagosKernelCall::post`), and call `flush`
+/// before they queue work by themselves or wait for the stream. Before it calls a kernel of another library, the host waits
+/// until everything posted has been queued.
+pub const FLAGOS_KERNELS_POST: u64 = 1;
 
 /// A tensor of a call: strided, and of the call's device unless `flags` says otherwise. Strides are never negative, and
 /// 0 where elements are repeated.
@@ -212,8 +217,25 @@ pub struct FlagosKernelCall {
             num_dims: usize,
         ) -> i32,
     >,
+    /// Takes a part of the call that queues work on `stream`, to be called on another thread, or at once, in the order in
+    /// which parts of the stream are posted: `run(argument, 1)` queues the work and returns one of `FLAGOS_VENDOR_*`, with
+    /// the text in `last_error` of that thread; `run(argument, 0)` only frees what belongs to the part. Exactly one of them is
+    /// called once, also where `post` fails. A call cannot be declined any more there. The memory of the call's tensors
+    /// and workspaces is valid then, and `FlagosKernelCall` is not. Returns one of `FLAGOS_VENDOR_*`; after a failure, which
+    /// may be of an earlier call, `run` of the kernel returns that status, and the host knows the text. NULL where the host
+    /// wants everything to be queued during the call.
+    pub post: Option<
+        unsafe extern "C" fn(
+            context: *mut c_void,
+            run: unsafe extern "C" fn(argument: *mut c_void, queues: i32) -> i32,
+            argument: *mut c_void,
+        ) -> i32,
+    >,
+    /// Waits until everything that was posted for `stream` has been queued. Returns as `post` does. NULL where there is
+    /// nothing to wait for.
+    pub flush: Option<unsafe extern "C" fn(context: *mut c_void) -> i32>,
     /// NULL.
-    pub reserved: [*const c_void; 7],
+    pub reserved: [*const c_void; 5],
 }
 
 /// The implementation of an operator, as the library keeps it.
@@ -247,8 +269,10 @@ pub struct FlagosKernels {
     >,
     /// The names that `find` knows, for reports, ended by NULL. NULL for a library that does not tell.
     pub names: *const *const c_char,
+    /// Bits `FLAGOS_KERNELS_*`.
+    pub flags: u64,
     /// NULL.
-    pub reserved: [*const c_void; 16],
+    pub reserved: [*const c_void; 15],
 }
 
 /// The function that a library with kernels exports beside `flagos_vendor`, named `flagos_kernels`. Returns its table, of

@@ -14,7 +14,7 @@ pub(super) type Signature = Box<[u64]>;
 /// What is known of a signature.
 #[derive(Clone)]
 pub(super) enum Kept {
-    Executor(Arc<Mutex<Prepared>>),
+    Executor(Arc<Prepared>),
     /// CANN does not repeat executors of this signature.
     Refused,
 }

@@ -419,6 +419,7 @@ impl<'c> Call<'c> {
         if view.dtype != DType::F32 || view.elements() != 1 {
             return decline("a flag that is no float32");
         }
+        self.flush()?;
         let mut value = 0_f32;
         // SAFETY: one element on the device, and one here; the copy is waited for.
         unsafe {

@@ -15,12 +15,13 @@ use flagos_core::error::{Error, Result};
 use flagos_core::runtime::Stream;
 
 use super::super::error::explain;
+use super::super::stream::AscendStream;
 use super::cache::{Kept, Signature};
 use super::context::Context;
 use super::functions::{Function, Parameter, Phases, Type};
 use super::library::Library;
 use super::objects::{Number, Object, Raw, Text, text};
-use super::prepared::{Placed, Prepared};
+use super::prepared::{Placed, Prepared, Repeated};
 use super::stub::Words;
 use super::view::{View, decline};
 
@@ -87,7 +88,7 @@ pub(super) fn launch(
     write_signature(call, function, arguments, &mut words);
     let outcome = {
         match call.library.cache.find(&words) {
-            Some(Kept::Executor(prepared)) => again(call, function, phases, &prepared, arguments),
+            Some(Kept::Executor(prepared)) => again(call, function, phases, prepared, arguments),
             Some(Kept::Refused) => once(call, function, phases, arguments),
             None => first(call, function, phases, arguments, words.as_slice().into()),
         }
@@ -239,42 +240,141 @@ fn prepare(
     // SAFETY: the function of this table's parameters, followed by both outputs.
     let code = unsafe { words.call(phases.prepare) };
     if code != 0 {
-        return Err(failed(call, function, "GetWorkspaceSize", code));
+        let phase = "GetWorkspaceSize";
+        return Err(failed(call.library, call.stream, function, phase, code));
     }
     let executor = Object::executor(call.library.base, executor)?;
     Ok((executor, nbytes as usize))
 }
 
-/// Phase 2.
-fn queue(
-    call: &Context<'_>,
-    function: &Function,
+/// What phase 2 needs, on whichever thread it is called.
+#[derive(Clone, Copy)]
+struct Second {
+    function: &'static Function,
     phases: Phases,
+    library: &'static Library,
+    stream: *const AscendStream,
     workspace: *mut c_void,
     nbytes: usize,
-    executor: Raw,
-) -> Result<()> {
-    type Launch = unsafe extern "C" fn(*mut c_void, u64, Raw, *mut c_void) -> i32;
-    // SAFETY: phase 2 of every operator has this signature; the workspace lasts until the stream has passed the work.
-    let code = unsafe {
-        let launch = std::mem::transmute::<*const (), Launch>(phases.launch);
-        launch(workspace, nbytes as u64, executor, call.stream.handle())
-    };
-    match code {
-        0 => Ok(()),
-        code => Err(failed(call, function, "", code)),
+}
+
+// SAFETY: the stream lives until all that was posted on it is queued, and may be used from every thread.
+unsafe impl Send for Second {}
+
+impl Second {
+    fn new(
+        call: &Context<'_>,
+        function: &'static Function,
+        phases: Phases,
+        nbytes: usize,
+    ) -> Result<Self> {
+        Ok(Self {
+            function,
+            phases,
+            library: call.library,
+            stream: call.stream,
+            workspace: call.workspace(nbytes)?,
+            nbytes,
+        })
+    }
+
+    fn stream(&self) -> &AscendStream {
+        // SAFETY: as above.
+        unsafe { &*self.stream }
+    }
+
+    /// Phase 2.
+    fn queue(&self, executor: Raw) -> Result<()> {
+        type Launch = unsafe extern "C" fn(*mut c_void, u64, Raw, *mut c_void) -> i32;
+        let stream = self.stream();
+        let _entered = stream.enter("kernel")?;
+        // SAFETY: phase 2 of every operator has this signature; the workspace lasts until the stream has passed the work.
+        let code = unsafe {
+            let launch = std::mem::transmute::<*const (), Launch>(self.phases.launch);
+            launch(
+                self.workspace,
+                self.nbytes as u64,
+                executor,
+                stream.handle(),
+            )
+        };
+        match code {
+            0 => Ok(()),
+            code => Err(failed(self.library, stream, self.function, "", code)),
+        }
+    }
+
+    /// Phase 2 of an executor that is kept, with the tensors at these addresses.
+    fn repeat(&self, prepared: &Prepared, storages: &[*mut c_void]) -> Result<()> {
+        let mut repeated = prepared.executor.lock();
+        let Repeated {
+            executor, tensors, ..
+        } = &mut *repeated;
+        for (placed, storage) in tensors.iter_mut().zip(storages) {
+            if placed.storage == *storage {
+                continue;
+            }
+            let code = executor.move_tensor(placed.place, placed.tensor, *storage);
+            if code != 0 {
+                let told = text(self.library.runtime.recent_error().as_deref());
+                return Err(Error::device("aclSetTensorAddr", status(code, &told))
+                    .with_context("function", self.function.name)
+                    .with_hint("FLAGOS_ASCEND_EXECUTORS=0 keeps no executors"));
+            }
+            placed.storage = *storage;
+        }
+        self.queue(executor.raw())
+    }
+}
+
+/// The addresses of a call's tensors.
+enum Storages {
+    Few([*mut c_void; FEW], usize),
+    Many(Vec<*mut c_void>),
+}
+
+/// As many as nearly every call has at most.
+const FEW: usize = 8;
+
+// SAFETY: addresses, which belong to no thread.
+unsafe impl Send for Storages {}
+
+impl Storages {
+    fn of(arguments: &[Arg<'_>]) -> Self {
+        let mut few = [null_mut(); FEW];
+        let mut count = 0;
+        let mut rest = storages(arguments);
+        for storage in rest.by_ref().take(FEW) {
+            few[count] = storage;
+            count += 1;
+        }
+        match rest.next() {
+            None => Self::Few(few, count),
+            Some(next) => Self::Many(few.into_iter().chain([next]).chain(rest).collect()),
+        }
+    }
+
+    fn as_slice(&self) -> &[*mut c_void] {
+        match self {
+            Self::Few(few, count) => &few[..*count],
+            Self::Many(many) => many,
+        }
     }
 }
 
 /// The error of a phase, with CANN's text. Codes of the runtime mean here what they mean there: that memory has run out,
 /// or that the device is lost.
 #[cold]
-fn failed(call: &Context<'_>, function: &Function, phase: &str, code: i32) -> Error {
-    let told = call.library.runtime.recent_error();
+fn failed(
+    library: &Library,
+    stream: &AscendStream,
+    function: &Function,
+    phase: &str,
+    code: i32,
+) -> Error {
+    let told = library.runtime.recent_error();
     if !matches!(code / 1000, 161 | 361 | 561) {
-        return call
-            .stream
-            .located(explain(function.name, code, told.as_deref()));
+        return stream.located(explain(function.name, code, told.as_deref()));
     }
     let message = format!(
         "{}{phase}: {}",
@@ -311,17 +411,52 @@ fn status(code: i32, told: &str) -> String {
 
 fn once(
     call: &Context<'_>,
-    function: &Function,
+    function: &'static Function,
     phases: Phases,
     arguments: &[Arg<'_>],
 ) -> Result<()> {
     let mut assembled = assemble(call.library, function, arguments)?;
     let (executor, nbytes) = prepare(call, function, phases, &mut assembled.words)?;
-    // An executor that phase 2 never sees is destroyed here.
-    let workspace = call.workspace(nbytes)?;
-    let raw = executor.raw();
-    executor.spent();
-    queue(call, function, phases, workspace, nbytes, raw)
+    let second = Second::new(call, function, phases, nbytes)?;
+    let spent = Spent {
+        executor,
+        _objects: assembled.objects,
+    };
+    post(call, arguments, move || spent.queue(&second))
+}
+
+/// Posts phase 2 of an executor that was just made. A text is the call's, and phase 2 may still read it: then now.
+fn post(
+    call: &Context<'_>,
+    arguments: &[Arg<'_>],
+    part: impl FnOnce() -> Result<()> + Send + 'static,
+) -> Result<()> {
+    let is_text = |argument: &Arg<'_>| matches!(argument, Arg::Text(_));
+    if !arguments.iter().any(is_text) {
+        return call.post(part);
+    }
+    call.flush()?;
+    part()
+}
+
+/// An executor for one call, with its objects.
+struct Spent {
+    /// Destroyed here unless phase 2 sees it.
+    executor: Object,
+    // Destroyed after the executor.
+    _objects: Vec<Object>,
+}
+
+// SAFETY: CANN's objects belong to no thread, and only one has them.
+unsafe impl Send for Spent {}
+
+impl Spent {
+    fn queue(self, second: &Second) -> Result<()> {
+        let Self { executor, _objects } = self;
+        let raw = executor.raw();
+        executor.spent();
+        second.queue(raw)
+    }
 }
 
 /// Runs a function and waits for it: the sizes that its tensors have then, in the order of the arguments. Phase 2 makes
@@ -340,10 +475,11 @@ pub(super) fn measure(
         .set_deterministic(call.stream, call.is_deterministic())?;
     let mut assembled = assemble(call.library, function, arguments)?;
     let (executor, nbytes) = prepare(call, function, phases, &mut assembled.words)?;
-    let workspace = call.workspace(nbytes)?;
+    let second = Second::new(call, function, phases, nbytes)?;
+    call.flush()?;
     let raw = executor.raw();
     executor.spent();
-    queue(call, function, phases, workspace, nbytes, raw)?;
+    second.queue(raw)?;
     call.stream.sync()?;
     let of_type = |argument: &Arg<'_>| {
         !matches!(
@@ -362,7 +498,7 @@ pub(super) fn measure(
 /// The first call of a signature.
 fn first(
     call: &Context<'_>,
-    function: &Function,
+    function: &'static Function,
     phases: Phases,
     arguments: &[Arg<'_>],
     signature: Signature,
@@ -373,68 +509,43 @@ fn first(
         // The refusal is no failure of anybody.
         drop(call.library.runtime.recent_error());
         call.library.cache.insert(signature, Kept::Refused);
-        let workspace = call.workspace(nbytes)?;
-        let raw = executor.raw();
-        executor.spent();
-        return queue(call, function, phases, workspace, nbytes, raw);
+        let second = Second::new(call, function, phases, nbytes)?;
+        let spent = Spent {
+            executor,
+            _objects: assembled.objects,
+        };
+        return post(call, arguments, move || spent.queue(&second));
     }
-    let prepared = Prepared {
-        executor,
-        tensors: assembled.tensors,
+    let prepared = Arc::new(Prepared {
         workspace: nbytes,
-        _objects: assembled.objects,
-    };
-    let workspace = call.workspace(nbytes)?;
-    queue(
-        call,
-        function,
-        phases,
-        workspace,
-        nbytes,
-        prepared.executor.raw(),
-    )?;
+        executor: Mutex::new(Repeated {
+            executor,
+            tensors: assembled.tensors,
+            _objects: assembled.objects,
+        }),
+    });
+    let second = Second::new(call, function, phases, nbytes)?;
+    let (first, storages) = (Arc::clone(&prepared), Storages::of(arguments));
+    post(call, arguments, move || {
+        second.repeat(&first, storages.as_slice())
+    })?;
     call.library
         .cache
-        .insert(signature, Kept::Executor(Arc::new(Mutex::new(prepared))));
+        .insert(signature, Kept::Executor(prepared));
     Ok(())
 }
 
 /// A further call of a signature.
 fn again(
     call: &Context<'_>,
-    function: &Function,
+    function: &'static Function,
     phases: Phases,
-    prepared: &Mutex<Prepared>,
+    prepared: Arc<Prepared>,
     arguments: &[Arg<'_>],
 ) -> Result<()> {
-    // The workspace first: giving it may run other code.
-    let nbytes = prepared.lock().workspace;
-    let workspace = call.workspace(nbytes)?;
-    let mut prepared = prepared.lock();
-    let Prepared {
-        executor, tensors, ..
-    } = &mut *prepared;
-    for (placed, storage) in tensors.iter_mut().zip(storages(arguments)) {
-        if placed.storage == storage {
-            continue;
-        }
-        let code = executor.move_tensor(placed.place, placed.tensor, storage);
-        if code != 0 {
-            let told = text(call.library.runtime.recent_error().as_deref());
-            return Err(Error::device("aclSetTensorAddr", status(code, &told))
-                .with_context("function", function.name)
-                .with_hint("FLAGOS_ASCEND_EXECUTORS=0 keeps no executors"));
-        }
-        placed.storage = storage;
-    }
-    queue(
-        call,
-        function,
-        phases,
-        workspace,
-        prepared.workspace,
-        prepared.executor.raw(),
-    )
+    let second = Second::new(call, function, phases, prepared.workspace)?;
+    let storages = Storages::of(arguments);
+    call.post(move || second.repeat(&prepared, storages.as_slice()))
 }
 
 /// The addresses of the tensors in their order.

@@ -153,7 +153,8 @@ pub(super) fn table() -> &'static FlagosKernels {
             find: Some(find),
             run: Some(run),
             names: names().as_ptr().cast(),
-            reserved: [null(); 16],
+            flags: FLAGOS_KERNELS_POST,
+            reserved: [null(); 15],
         })
     });
     &table.0

@@ -2,6 +2,8 @@
 
 use std::ffi::c_void;
 
+use parking_lot::Mutex;
+
 use super::objects::{Object, Raw};
 
 /// A tensor of a call: its place among them, where tensors of lists count one by one and absent ones too, the object and
@@ -12,14 +14,20 @@ pub(super) struct Placed {
     pub(super) storage: *mut c_void,
 }
 
-/// An executor that is kept, with the objects that it was made with.
+/// An executor that is kept.
 pub(super) struct Prepared {
+    /// The bytes of its workspace.
+    pub(super) workspace: usize,
+    pub(super) executor: Mutex<Repeated>,
+}
+
+/// An executor with the objects that it was made with.
+pub(super) struct Repeated {
     pub(super) executor: Object,
     pub(super) tensors: Vec<Placed>,
-    pub(super) workspace: usize,
     // Destroyed after the executor.
     pub(super) _objects: Vec<Object>,
 }
 
 // SAFETY: CANN's objects belong to no thread; a lock guards them.
-unsafe impl Send for Prepared {}
+unsafe impl Send for Repeated {}

@@ -187,7 +187,9 @@ impl Opened {
             seed: 0,
             offset: 0,
             resize: None,
-            reserved: [null(); 7],
+            post: None,
+            flush: None,
+            reserved: [null(); 5],
         };
         let kernel = self.library.kernel(operator).expect("it is asked");
         let kernel = kernel.expect("there is a kernel");
