@@ -133,12 +133,29 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         },
         "--enable-lora with --enable-expert-parallel: adapters of experts have not been tried",
     ),
-    "replicas of experts": (
+    "adapters of experts that replicas share": (
         {
-            "parallel_config__enable_expert_parallel": True,
+            "lora_config": named("lora"),
+            "model_config__is_moe": True,
             "parallel_config__data_parallel_size": 2,
         },
-        "--data-parallel-size: experts that replicas share exchange tokens by kernels for CUDA",
+        "--enable-lora with --data-parallel-size: replicas exchange the tokens of experts, but not",
+    ),
+    "quantized experts that replicas share": (
+        {
+            "model_config__is_moe": True,
+            "model_config__quantization": "auto_awq",
+            "parallel_config__data_parallel_size": 2,
+        },
+        "--data-parallel-size with --quantization auto_awq: experts that replicas share have been",
+    ),
+    "kernels between replicas": (
+        {
+            "model_config__is_moe": True,
+            "parallel_config__data_parallel_size": 2,
+            "parallel_config__all2all_backend": "deepep_low_latency",
+        },
+        "--all2all-backend deepep_low_latency: its kernels are for CUDA",
     ),
     "quantization": (
         {"model_config__quantization": "gptq_marlin"},
@@ -339,6 +356,15 @@ RIGHT: dict[str, dict[str, Any]] = {
     "as it is": {},
     "experts by rank": {"parallel_config__enable_expert_parallel": True},
     "replicas": {"parallel_config__data_parallel_size": 2},
+    "replicas of experts": {
+        "model_config__is_moe": True,
+        "parallel_config__enable_expert_parallel": True,
+        "parallel_config__data_parallel_size": 2,
+    },
+    "kernels between replicas of a dense model": {
+        "parallel_config__data_parallel_size": 2,
+        "parallel_config__all2all_backend": "deepep_low_latency",
+    },
     "two ranks": {"parallel_config__local_world_size": 2},
     "fp8": {"model_config__quantization": "fp8", "cache_config__cache_dtype": "fp8"},
     "latent attention": {"model_config__use_mla": True},
@@ -397,6 +423,10 @@ def test_what_a_release_has_not_been_tried_with(monkeypatch: pytest.MonkeyPatch)
         (
             {"lora_config": named("lora"), "model_config__is_moe": True},
             "--enable-lora: vLLM's adapters of experts",
+        ),
+        (
+            {"model_config__is_moe": True, "parallel_config__data_parallel_size": 2},
+            "--data-parallel-size: experts that replicas share have not been tried with this vLLM",
         ),
         (
             {"kv_transfer_config": transfer("kv_producer")},

@@ -28,6 +28,7 @@ _CACHES = (
     *("int4_per_token_head", "int8_per_token_head", "fp8_per_token_head"),
 )
 CONNECTOR = "FlagosConnector"  # `vllm_flagos.transfer`
+_EXCHANGE = "allgather_reducescatter"  # vLLM's default between replicas that share experts
 _BLOCK = 16  # of vLLM's Triton backend: the tokens of a block are a multiple
 
 
@@ -114,11 +115,26 @@ def _replicas_of_experts(config: Any) -> Problem | None:
         parallel.enable_expert_parallel or getattr(config.model_config, "is_moe", False)
     ):
         return None
-    return Problem(
-        "--data-parallel-size",
-        "experts that replicas share exchange tokens by kernels for CUDA",
-        "leave it out, or write --tensor-parallel-size",
-    )
+    if not releases.installed().replicas_of_experts:
+        return Problem(
+            "--data-parallel-size",
+            "experts that replicas share have not been tried with this vLLM",
+            "leave it out, or write --tensor-parallel-size",
+        )
+    if config.model_config is not None and config.model_config.quantization is not None:
+        return Problem(
+            f"--data-parallel-size with --quantization {config.model_config.quantization}",
+            "experts that replicas share have been tried without quantization alone",
+            "leave one out, or write --tensor-parallel-size",
+        )
+    chosen = getattr(parallel, "all2all_backend", _EXCHANGE)
+    if chosen != _EXCHANGE:
+        return Problem(
+            f"--all2all-backend {chosen}",
+            "its kernels are for CUDA, and replicas exchange tokens over the process group of flagos",
+            f"write {_EXCHANGE}, or leave it out",
+        )
+    return None
 
 
 def _adapters_of_experts(config: Any) -> Problem | None:
@@ -142,6 +158,12 @@ def _adapters_of_experts(config: Any) -> Problem | None:
         return Problem(
             "--enable-lora with --fully-sharded-loras",
             "each rank of flagos has whole adapters of experts",
+            remedy,
+        )
+    if config.parallel_config.data_parallel_size > 1:
+        return Problem(
+            "--enable-lora with --data-parallel-size",
+            "replicas exchange the tokens of experts, but not their adapters",
             remedy,
         )
     if config.parallel_config.enable_expert_parallel:
