@@ -315,7 +315,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 def test_every_rule_is_tried() -> None:
     given = [config(**changes) for changes, _ in WRONG.values()]
     tried = {rule for rule in rules.RULES if any(rule(one) is not None for one in given)}
-    assert tried | {rules._batch_invariance} == set(rules.RULES)
+    assert tried | {rules._batch_invariance, rules._broken_graphs} == set(rules.RULES)
 
 
 @pytest.mark.parametrize("value", ["1", "0", ""])
@@ -323,6 +323,27 @@ def test_a_variable_that_is_refused(monkeypatch: pytest.MonkeyPatch, value: str)
     monkeypatch.setenv("VLLM_BATCH_INVARIANT", value)
     options = [problem.option for problem in rules.problems(config())]
     assert options == (["VLLM_BATCH_INVARIANT"] if value == "1" else [])
+
+
+@pytest.mark.parametrize(
+    ("value", "mode", "states", "refused"),
+    [
+        ("1", "PIECEWISE", True, True),
+        ("1", "PIECEWISE", False, False),
+        ("1", "NONE", True, False),
+        ("0", "PIECEWISE", True, False),
+    ],
+)
+def test_graphs_that_end_at_attention_as_they_are_captured(
+    monkeypatch: pytest.MonkeyPatch, value: str, mode: str, states: bool, refused: bool
+) -> None:
+    monkeypatch.setenv("VLLM_USE_BREAKABLE_CUDAGRAPH", value)
+    given = config(model_config__is_hybrid=states)
+    given.compilation_config = SimpleNamespace(cudagraph_mode=named(mode))
+    problem = rules._broken_graphs(given)
+    assert (problem is not None) == refused
+    if problem is not None:
+        assert str(problem).startswith("VLLM_USE_BREAKABLE_CUDAGRAPH: such graphs end at attention")
 
 
 def compilation(mode: Any = None, **passes: Any) -> Any:
@@ -470,7 +491,7 @@ def test_states_are_not_transferred(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_sleep_changes_addresses_that_graphs_keep(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rules, "device_type", lambda: "cuda")
+    monkeypatch.setattr(rules, "captures_graphs", lambda: True)
     given = config(model_config__enable_sleep_mode=True)
     given.compilation_config = SimpleNamespace(cudagraph_mode=named("FULL"))
     (problem,) = rules.problems(given)

@@ -12,7 +12,7 @@ from flagos import _core
 from flagos_serving.declaration import device_type
 from flagos_serving.refusals import Problem, Refusals
 from vllm_flagos import releases
-from vllm_flagos.vllm import triton_missing
+from vllm_flagos.vllm import captures_graphs, triton_missing
 
 # Without quantization, and by kernels that flagos has.
 QUANTIZATIONS = ("fp8", "fp8_per_tensor", "compressed-tensors", "auto_awq", "auto_gptq")
@@ -477,12 +477,31 @@ def _batch_invariance(config: Any) -> Problem | None:
 
 def _graphs(config: Any) -> Problem | None:
     requested = config.compilation_config.cudagraph_mode
-    if requested is None or requested.name == "NONE" or device_type() == "cuda":
+    if requested is None or requested.name == "NONE" or captures_graphs():
         return None
     return Problem(
         f"--compilation-config cudagraph_mode={requested.name}",
         f"vendor {_core.vendor()} captures no graphs",
         "leave it out",
+    )
+
+
+def broken_graphs() -> bool:
+    """Whether graphs end at attention while they are captured, instead of in the code that torch.compile makes."""
+    return os.environ.get("VLLM_USE_BREAKABLE_CUDAGRAPH") == "1"
+
+
+def _broken_graphs(config: Any) -> Problem | None:
+    model, compiled = config.model_config, getattr(config, "compilation_config", None)
+    mode = getattr(compiled, "cudagraph_mode", None)
+    if model is None or mode is None or mode.name == "NONE" or not broken_graphs():
+        return None
+    if not (model.is_hybrid or getattr(model, "is_attention_free", False)):
+        return None
+    return Problem(
+        "VLLM_USE_BREAKABLE_CUDAGRAPH",
+        "such graphs end at attention alone, and the model has layers with states",
+        "unset it",
     )
 
 
@@ -518,7 +537,7 @@ def _sleep(config: Any) -> Problem | None:
         )
     mode = getattr(getattr(config, "compilation_config", None), "cudagraph_mode", None)
     graphs = "NONE" if mode is None else mode.name
-    if device_type() == "cuda" and graphs != "NONE":
+    if captures_graphs() and graphs != "NONE":
         return Problem(
             f"--enable-sleep-mode with cudagraph_mode={graphs}",
             "weights and caches have other addresses after a sleep, and graphs keep the former",
@@ -657,6 +676,7 @@ RULES: tuple[Callable[[Any], Problem | None], ...] = (
     _hybrid,
     _chunks,
     _latent,
+    _broken_graphs,
     _sleep,
     _updates,
     _transfer,
@@ -676,6 +696,7 @@ __all__ = [
     "RULES",
     "RULES_BEFORE_DEFAULTS",
     "attention",
+    "broken_graphs",
     "collected",
     "fusions",
     "problems",
