@@ -418,12 +418,48 @@ def test_eight_bits_for_few_tokens(report: Report, models: Path) -> None:
     assert all(len(tokens) > 1 for tokens in found["tokens"]), found
 
 
-def test_vllms_triton_kernels(report: Report, models: Path, expected: dict[str, Any]) -> None:
+# A step of few tokens, because the interpreter takes seconds for one; each runner warms up the steps of its sizes.
+INTERPRETED: dict[str, tuple[str, dict[str, Any], str]] = {
+    "second runner": ("dense", {}, SECOND),
+    "first runner": ("dense", {}, FIRST),
+    "experts": ("experts", {}, FIRST),
+    "speculation": (
+        "dense",
+        {
+            "speculative_config": {
+                "method": "ngram",
+                "num_speculative_tokens": 2,
+                "prompt_lookup_min": 1,
+                "prompt_lookup_max": 2,
+            }
+        },
+        FIRST,
+    ),
+}
+
+
+@pytest.mark.parametrize(("name", "options", "runner"), INTERPRETED.values(), ids=INTERPRETED)
+def test_vllms_triton_kernels(
+    report: Report,
+    models: Path,
+    expected: dict[str, Any],
+    name: str,
+    options: dict[str, Any],
+    runner: str,
+) -> None:
+    """Tokens are right, and every operator that requests call by Triton was called before them."""
     found = report(
-        "interpreted.py", models / "dense", TRITON_INTERPRET="1", CUDA_VISIBLE_DEVICES=""
+        "interpreted.py",
+        models / name,
+        {"max_num_batched_tokens": 8, "max_num_seqs": 4, **options},
+        TRITON_INTERPRET="1",
+        CUDA_VISIBLE_DEVICES="",
+        VLLM_USE_V2_MODEL_RUNNER=str(int(runner == SECOND)),
     )
-    assert found["tokens"] == [tokens[:4] for tokens in expected["dense"][1:4]]
-    assert found["winner"] == "triton.paged_attention" and found["runner"] == SECOND
+    assert found["tokens"] == [tokens[:4] for tokens in expected[name][1:4]]
+    assert found["winner"] == "triton.paged_attention" and found["runner"] == runner
+    assert {"vllm::paged_attention", "vllm::reshape_and_cache"} <= set(found["warmed"])
+    assert found["late"] == []
 
 
 def test_vllms_triton_kernels_of_adapters(report: Report) -> None:
