@@ -106,11 +106,14 @@ test-ascend-triton: export ASCEND_TRITON_PATH := $(ASCEND_TRITON)
 test-ascend-triton: setup-dev $(STAMPS)/ascend-triton ## triton-ascend's wheel on flagos, over a simulated Ascend runtime
 	$(pytest) core/vendors/ascend/tests/triton_ascend $(TWO) $(ARGS)
 
-# vLLM and what it needs are a hundred packages.
-.PHONY: test-vllm
-test-vllm: export VLLM_PATH := $(VLLM)
+# vLLM and what it needs are a hundred packages. Each test starts it.
+VLLM_FORMS := $(patsubst %,adapters/vllm/tests/test_real_%.py,forms graphs)
+.PHONY: test-vllm test-vllm-forms
+test-vllm test-vllm-forms: export VLLM_PATH := $(VLLM)
 test-vllm: setup-dev $(STAMPS)/vllm ## vLLM itself with tiny models on the host vendor, beside transformers on the CPU
-	$(pytest) adapters/vllm/tests tests/examples/test_vllm.py -m "vllm or slow" $(ARGS)
+	$(pytest) adapters/vllm/tests tests/examples/test_vllm.py $(addprefix --ignore=,$(VLLM_FORMS)) -m "vllm or slow" $(ARGS)
+test-vllm-forms: setup-dev $(STAMPS)/vllm ## vLLM with weights of integers, latent attention, several engines and graphs of pieces
+	$(pytest) $(VLLM_FORMS) -m vllm $(ARGS)
 
 # SGLang and what it needs are 77 packages; a start of its engine takes half a minute.
 .PHONY: test-sglang

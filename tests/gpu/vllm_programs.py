@@ -39,6 +39,17 @@ _GRAPHS = {
         "cudagraph_capture_sizes": [1, 2, 4, 8, 16],
     },
 }
+# Graphs of the pieces between attention, without Inductor, and as they are captured.
+_PIECES = {
+    "enforce_eager": False,
+    "compilation_config": {
+        "mode": 3,
+        "backend": "eager",
+        "cudagraph_mode": "PIECEWISE",
+        "cudagraph_capture_sizes": [1, 2, 4, 8, 16, 32, 64],
+    },
+}
+_BROKEN = {"VLLM_USE_BREAKABLE_CUDAGRAPH": "1"}
 _COMPILED = {"enforce_eager": False, "compilation_config": {"cudagraph_capture_sizes": [1, 4, 8]}}
 
 
@@ -68,6 +79,8 @@ CASES: dict[str, Case] = {
     "dense": _greedy(),
     "dense, float32": _greedy(dtype="float32"),
     "dense, graphs": _greedy(**_GRAPHS),
+    "dense, pieces": _greedy(**_PIECES),
+    "dense, pieces as captured": Case("greedy.py", "dense", _PIECES, given=True, variables=_BROKEN),
     "dense, compiled": Case("greedy.py", "dense", _COMPILED, given=True, exact=False),
     "dense, FlashAttention 3": Case("greedy.py", given=True, attention="flash_attention_3"),
     "dense, first runner": Case(
@@ -77,6 +90,10 @@ CASES: dict[str, Case] = {
     "dense, one step ahead": _greedy(async_scheduling=True),
     "experts": _greedy("experts"),
     "experts, graphs": _greedy("experts", **_GRAPHS),
+    "experts, pieces": _greedy("experts", **_PIECES),
+    "experts, pieces as captured": Case(
+        "greedy.py", "experts", _PIECES, given=True, variables=_BROKEN
+    ),
     "experts, compiled": Case("greedy.py", "experts", _COMPILED, given=True, exact=False),
     "experts in groups": _greedy("grouped"),
     "features": Case("features.py"),
@@ -84,6 +101,7 @@ CASES: dict[str, Case] = {
     "grammar": Case("grammar.py"),
     "adapters": Case("lora.py", "", given=True),
     "adapters, graphs": Case("lora.py", "", _GRAPHS, given=True),
+    "adapters, pieces": Case("lora.py", "", _PIECES, given=True),
     "adapters, compiled": Case("lora.py", "", _COMPILED, given=True, exact=False),
     "an encoder and a decoder": Case("speech.py", ""),
     "speculation": Case("speculation.py"),
@@ -108,6 +126,7 @@ CASES: dict[str, Case] = {
     "tensor parallel, graphs, without peers' memory": _ranks(
         "dense", tensor_parallel_size=2, disable_custom_all_reduce=True, **_GRAPHS
     ),
+    "tensor parallel, pieces": _ranks("dense", tensor_parallel_size=2, **_PIECES),
     "tensor parallel, compiled": Case(
         "greedy.py",
         "dense",

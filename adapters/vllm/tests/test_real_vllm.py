@@ -142,14 +142,91 @@ def test_a_cache_too_small_for_all_requests(
     assert found["tokens"] == expected["dense"] and found["preemptions"] > 0
 
 
+STREAMS: dict[str, tuple[str, dict[str, Any], int]] = {
+    "one engine": ("dense", {}, 1),
+    "replicas of two ranks": (
+        "experts",
+        {"data_parallel_size": 2, "tensor_parallel_size": 2, "enable_expert_parallel": True},
+        4,
+    ),
+}
+
+
+@pytest.mark.parametrize(("name", "options", "ranks"), STREAMS.values(), ids=STREAMS)
 def test_streams_of_the_asynchronous_engine(
-    report: Report, models: Path, expected: dict[str, Any]
+    report: Report,
+    release: releases.Release,
+    models: Path,
+    expected: dict[str, Any],
+    name: str,
+    options: dict[str, Any],
+    ranks: int,
 ) -> None:
-    found = report("streams.py", models / "dense", VLLM_ENABLE_V1_MULTIPROCESSING="1")
-    assert found["whole"] == expected["dense"] * 2
+    if name == "experts" and not release.replicas_of_experts:
+        pytest.skip("refused with this release")
+    found = report(
+        "streams.py",
+        models / name,
+        options,
+        VLLM_ENABLE_V1_MULTIPROCESSING="1",
+        FLAGOS_HOST_DEVICES=str(ranks),
+    )
+    assert found["whole"] == expected[name] * 2
     begun = found["begun"]
-    assert len(begun) >= 5 and begun == expected["dense"][4][: len(begun)]
-    assert found["of_the_engine"] == {}
+    assert len(begun) >= 5 and begun == expected[name][4][: len(begun)]
+    assert found["of_the_ranks"] == [{}] * ranks
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"enable_expert_parallel": True}, {"enforce_eager": False}],
+    ids=["parts of experts", "experts by rank", "compiled"],
+)
+def test_replicas_that_share_experts(
+    report: Report,
+    release: releases.Release,
+    models: Path,
+    expected: dict[str, Any],
+    options: dict[str, Any],
+) -> None:
+    """One has a prompt of one token, and goes on with batches of nothing when it is done."""
+    if not release.replicas_of_experts:
+        pytest.skip("refused with this release")
+    found = report("replicas.py", models / "experts", options, free_port(), FLAGOS_HOST_DEVICES="2")
+    first, *others = expected["experts"]
+    assert found["tokens"] == [others, [first[:12]]]
+    of_both = [calls["vllm::fused_experts"] for calls in found["calls"]]
+    assert of_both[0] == of_both[1] > 3 * 40
+
+
+def test_a_replica_that_dies_ends_the_others(
+    report: Report, release: releases.Release, models: Path
+) -> None:
+    if not release.replicas_of_experts:
+        pytest.skip("refused with this release")
+    found = report(
+        "killed.py",
+        models / "experts",
+        {"data_parallel_size": 2},
+        VLLM_ENABLE_V1_MULTIPROCESSING="1",
+        FLAGOS_HOST_DEVICES="2",
+    )
+    assert len(found["ended"]) == 4 and found["seconds"] < 60
+    assert all(end.startswith("EngineDeadError: ") for end in found["ended"]), found["ended"]
+    assert "died unexpectedly (exit code: -9)" in found["said"]
+    assert found["alive"] == []
+
+
+def test_a_replica_that_dies_in_a_program_of_its_own(
+    report: Report, release: releases.Release, models: Path
+) -> None:
+    if not release.replicas_of_experts:
+        pytest.skip("refused with this release")
+    found = report(
+        "replicas.py", models / "experts", {}, free_port(), "killed", FLAGOS_HOST_DEVICES="2"
+    )
+    assert found["ended"][0] not in (0, -9) and found["ended"][1] == -9
+    assert "RuntimeError" in found["said"] and "peer" in found["said"], found["said"]
 
 
 def test_an_encoder_and_a_decoder(report: Report, tmp_path: Path) -> None:
@@ -341,12 +418,48 @@ def test_eight_bits_for_few_tokens(report: Report, models: Path) -> None:
     assert all(len(tokens) > 1 for tokens in found["tokens"]), found
 
 
-def test_vllms_triton_kernels(report: Report, models: Path, expected: dict[str, Any]) -> None:
+# A step of few tokens, because the interpreter takes seconds for one; each runner warms up the steps of its sizes.
+INTERPRETED: dict[str, tuple[str, dict[str, Any], str]] = {
+    "second runner": ("dense", {}, SECOND),
+    "first runner": ("dense", {}, FIRST),
+    "experts": ("experts", {}, FIRST),
+    "speculation": (
+        "dense",
+        {
+            "speculative_config": {
+                "method": "ngram",
+                "num_speculative_tokens": 2,
+                "prompt_lookup_min": 1,
+                "prompt_lookup_max": 2,
+            }
+        },
+        FIRST,
+    ),
+}
+
+
+@pytest.mark.parametrize(("name", "options", "runner"), INTERPRETED.values(), ids=INTERPRETED)
+def test_vllms_triton_kernels(
+    report: Report,
+    models: Path,
+    expected: dict[str, Any],
+    name: str,
+    options: dict[str, Any],
+    runner: str,
+) -> None:
+    """Tokens are right, and every operator that requests call by Triton was called before them."""
     found = report(
-        "interpreted.py", models / "dense", TRITON_INTERPRET="1", CUDA_VISIBLE_DEVICES=""
+        "interpreted.py",
+        models / name,
+        {"max_num_batched_tokens": 8, "max_num_seqs": 4, **options},
+        TRITON_INTERPRET="1",
+        CUDA_VISIBLE_DEVICES="",
+        VLLM_USE_V2_MODEL_RUNNER=str(int(runner == SECOND)),
     )
-    assert found["tokens"] == [tokens[:4] for tokens in expected["dense"][1:4]]
-    assert found["winner"] == "triton.paged_attention" and found["runner"] == SECOND
+    assert found["tokens"] == [tokens[:4] for tokens in expected[name][1:4]]
+    assert found["winner"] == "triton.paged_attention" and found["runner"] == runner
+    assert {"vllm::paged_attention", "vllm::reshape_and_cache"} <= set(found["warmed"])
+    assert found["late"] == []
 
 
 def test_vllms_triton_kernels_of_adapters(report: Report) -> None:
@@ -451,6 +564,7 @@ CHECKS: dict[str, tuple[list[str], int, list[str]]] = {
     ),
     "refused by vLLM": (["--enable-cumem-allocator"], 1, ["vLLM refuses it"]),
     "sleep": (["--enable-sleep-mode"], 0, []),
+    "replicas": (["--data-parallel-size", "2"], 0, []),
 }
 
 
@@ -482,6 +596,15 @@ def test_the_check_before_a_model_loads(
         assert verdict == (
             "unknown" if "refuses" in words else "refused" if option in words else "served"
         )
+
+
+def test_the_check_of_replicas_that_share_experts(release: releases.Release, models: Path) -> None:
+    served = release.replicas_of_experts
+    options = ["--data-parallel-size", "2", "--enable-expert-parallel"]
+    done = check("--json", str(models / "experts"), *options)
+    assert done.returncode == (not served), done.stderr[-3000:]
+    found = json.loads(done.stdout)
+    assert found["options"]["--data-parallel-size"] == ("served" if served else "refused")
 
 
 def test_the_check_names_an_operator_that_a_route_leaves_without_an_implementation(

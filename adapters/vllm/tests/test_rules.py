@@ -133,12 +133,29 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         },
         "--enable-lora with --enable-expert-parallel: adapters of experts have not been tried",
     ),
-    "replicas of experts": (
+    "adapters of experts that replicas share": (
         {
-            "parallel_config__enable_expert_parallel": True,
+            "lora_config": named("lora"),
+            "model_config__is_moe": True,
             "parallel_config__data_parallel_size": 2,
         },
-        "--data-parallel-size: experts that replicas share exchange tokens by kernels for CUDA",
+        "--enable-lora with --data-parallel-size: replicas exchange the tokens of experts, but not",
+    ),
+    "quantized experts that replicas share": (
+        {
+            "model_config__is_moe": True,
+            "model_config__quantization": "auto_awq",
+            "parallel_config__data_parallel_size": 2,
+        },
+        "--data-parallel-size with --quantization auto_awq: experts that replicas share have been",
+    ),
+    "kernels between replicas": (
+        {
+            "model_config__is_moe": True,
+            "parallel_config__data_parallel_size": 2,
+            "parallel_config__all2all_backend": "deepep_low_latency",
+        },
+        "--all2all-backend deepep_low_latency: its kernels are for CUDA",
     ),
     "quantization": (
         {"model_config__quantization": "gptq_marlin"},
@@ -298,7 +315,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 def test_every_rule_is_tried() -> None:
     given = [config(**changes) for changes, _ in WRONG.values()]
     tried = {rule for rule in rules.RULES if any(rule(one) is not None for one in given)}
-    assert tried | {rules._batch_invariance} == set(rules.RULES)
+    assert tried | {rules._batch_invariance, rules._broken_graphs} == set(rules.RULES)
 
 
 @pytest.mark.parametrize("value", ["1", "0", ""])
@@ -306,6 +323,27 @@ def test_a_variable_that_is_refused(monkeypatch: pytest.MonkeyPatch, value: str)
     monkeypatch.setenv("VLLM_BATCH_INVARIANT", value)
     options = [problem.option for problem in rules.problems(config())]
     assert options == (["VLLM_BATCH_INVARIANT"] if value == "1" else [])
+
+
+@pytest.mark.parametrize(
+    ("value", "mode", "states", "refused"),
+    [
+        ("1", "PIECEWISE", True, True),
+        ("1", "PIECEWISE", False, False),
+        ("1", "NONE", True, False),
+        ("0", "PIECEWISE", True, False),
+    ],
+)
+def test_graphs_that_end_at_attention_as_they_are_captured(
+    monkeypatch: pytest.MonkeyPatch, value: str, mode: str, states: bool, refused: bool
+) -> None:
+    monkeypatch.setenv("VLLM_USE_BREAKABLE_CUDAGRAPH", value)
+    given = config(model_config__is_hybrid=states)
+    given.compilation_config = SimpleNamespace(cudagraph_mode=named(mode))
+    problem = rules._broken_graphs(given)
+    assert (problem is not None) == refused
+    if problem is not None:
+        assert str(problem).startswith("VLLM_USE_BREAKABLE_CUDAGRAPH: such graphs end at attention")
 
 
 def compilation(mode: Any = None, **passes: Any) -> Any:
@@ -339,6 +377,15 @@ RIGHT: dict[str, dict[str, Any]] = {
     "as it is": {},
     "experts by rank": {"parallel_config__enable_expert_parallel": True},
     "replicas": {"parallel_config__data_parallel_size": 2},
+    "replicas of experts": {
+        "model_config__is_moe": True,
+        "parallel_config__enable_expert_parallel": True,
+        "parallel_config__data_parallel_size": 2,
+    },
+    "kernels between replicas of a dense model": {
+        "parallel_config__data_parallel_size": 2,
+        "parallel_config__all2all_backend": "deepep_low_latency",
+    },
     "two ranks": {"parallel_config__local_world_size": 2},
     "fp8": {"model_config__quantization": "fp8", "cache_config__cache_dtype": "fp8"},
     "latent attention": {"model_config__use_mla": True},
@@ -399,6 +446,10 @@ def test_what_a_release_has_not_been_tried_with(monkeypatch: pytest.MonkeyPatch)
             "--enable-lora: vLLM's adapters of experts",
         ),
         (
+            {"model_config__is_moe": True, "parallel_config__data_parallel_size": 2},
+            "--data-parallel-size: experts that replicas share have not been tried with this vLLM",
+        ),
+        (
             {"kv_transfer_config": transfer("kv_producer")},
             "--kv-transfer-config: FlagosConnector has not been tried on flagos memory; leave it out",
         ),
@@ -440,7 +491,7 @@ def test_states_are_not_transferred(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_sleep_changes_addresses_that_graphs_keep(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rules, "device_type", lambda: "cuda")
+    monkeypatch.setattr(rules, "captures_graphs", lambda: True)
     given = config(model_config__enable_sleep_mode=True)
     given.compilation_config = SimpleNamespace(cudagraph_mode=named("FULL"))
     (problem,) = rules.problems(given)

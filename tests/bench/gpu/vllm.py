@@ -21,6 +21,8 @@ Modes, the same on all sides:
 
     eager      no graphs, no Inductor
     graphs     full graphs of decoding steps (vLLM's FULL_DECODE_ONLY, no Inductor), of four sizes
+    pieces     the same, and graphs of the pieces between attention for steps with prompts, cut by torch.compile (no
+               Inductor), of eight sizes
     compiled   vLLM's default: Inductor, and graphs of its pieces; a minute or more of each start compiles
 
 A side measures its start (s), the blocks of the KV cache, the time of a decoding step at batch 1, 8 and 64 (ms: what
@@ -133,6 +135,14 @@ MODES: dict[str, dict[str, Any]] = {
             "mode": 0,
             "cudagraph_mode": "FULL_DECODE_ONLY",
             "cudagraph_capture_sizes": [*BATCHES, 256],
+        }
+    },
+    "pieces": {
+        "compilation_config": {
+            "mode": 3,
+            "backend": "eager",
+            "cudagraph_mode": "FULL_AND_PIECEWISE",
+            "cudagraph_capture_sizes": [*BATCHES, 128, 256, 512, 1024, 2048],
         }
     },
     "compiled": {"compilation_config": {"cudagraph_capture_sizes": [*BATCHES, 256]}},

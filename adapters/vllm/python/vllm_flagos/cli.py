@@ -147,6 +147,9 @@ def _serves(config: Any) -> dict[str, str]:
     device, ranks = flagos.devices()[0], rules.ranks_here(config)
     compiled, model = config.compilation_config, config.model_config
     latent = model.use_mla and releases.installed().latent
+    graphs = compiled.cudagraph_mode.name
+    if graphs != "NONE" and rules.broken_graphs():
+        graphs += ", which end at attention as they are captured"
     weights = {} if model.quantization is None else {"weights": model.quantization}
     return {
         "devices": f"{ranks} of {torch.accelerator.device_count()}, vendor {device['vendor']}: "
@@ -157,5 +160,5 @@ def _serves(config: Any) -> dict[str, str]:
         **weights,
         "kernels": commands.winner("_C::rms_norm"),
         "runner": f"vLLM's V{2 if config.use_v2_model_runner else 1} model runner",
-        "compilation": f"{compiled.mode.name}, graphs {compiled.cudagraph_mode.name}",
+        "compilation": f"{compiled.mode.name}, graphs {graphs}",
     }

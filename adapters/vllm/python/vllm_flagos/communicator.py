@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from vllm.distributed.device_communicators import custom_all_reduce
 from vllm.distributed.device_communicators.xpu_communicator import XpuCommunicator
 
@@ -40,6 +41,30 @@ class FlagosCommunicator(XpuCommunicator):
             total = torch.empty_like(input_)
             torch.ops.flagos.all_reduce_into(self.device_group.boxed(), total, input_)
         return total
+
+    def all_gatherv(
+        self,
+        input_: torch.Tensor | list[torch.Tensor],
+        dim: int = 0,
+        sizes: list[int] | None = None,
+    ) -> Any:
+        """The rows of every rank, one after the other; ``sizes`` says how many each has, if not all have as many.
+
+        Data-parallel replicas give each other the tokens of their experts by it. Raises ValueError for another
+        dimension than the first.
+        """
+        if dim != 0:
+            raise ValueError(f"rows of ranks are gathered by dimension 0, not by {dim}")
+        if isinstance(input_, list):
+            return [self.all_gatherv(one, dim, sizes) for one in input_]
+        rows = [len(input_)] * self.world_size if sizes is None else sizes
+        gathered = input_.new_empty(sum(rows), *input_.shape[1:])
+        if min(rows) == max(rows):
+            dist.all_gather_into_tensor(gathered, input_.contiguous(), group=self.device_group)
+        else:
+            parts = list(gathered.split(rows))
+            dist.all_gather(parts, input_.contiguous(), group=self.device_group)
+        return gathered
 
     def destroy(self) -> None:
         """Gives back what peers share."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from vllm_flagos import launches, operators, platform_view, releases, torch_view
+from vllm_flagos import launches, operators, platform_view, releases, torch_view, warming
 from vllm_flagos.vllm import triton_missing
 
 # Module → function of vLLM → the operator in its place. Of kernels, `vllm_flagos.releases` has the table.
@@ -140,7 +140,7 @@ def _zero_blocks() -> None:
 
 
 def warm_up(worker: Any) -> None:
-    """Compiles the Triton kernels of the first step before the first request.
+    """Compiles the Triton kernels of steps before the first request.
 
     vLLM's own function also warms kernels of single CUDA models, and imports them and torchvision for it.
     """
@@ -154,6 +154,8 @@ def warm_up(worker: Any) -> None:
     _module("model_executor.warmup.qwen_triton_warmup").qwen_triton_warmup(
         worker.model_runner, worker.vllm_config.model_config
     )
+    if warming.is_warmed_up(worker):
+        warming.run(worker)
 
 
 def _module(name: str) -> ModuleType:

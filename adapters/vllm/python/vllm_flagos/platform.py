@@ -15,7 +15,7 @@ import flagos
 from flagos import _core
 from flagos_serving.declaration import capability, device_type
 from vllm_flagos import kernels, media, releases, rules
-from vllm_flagos.vllm import triton_missing
+from vllm_flagos.vllm import captures_graphs, triton_missing
 
 logger = logging.getLogger(__name__)
 _ATTENTION = "vllm_flagos.attention.FlagosAttention"
@@ -147,7 +147,7 @@ class FlagosPlatform(Platform):
     @classmethod
     def support_static_graph_mode(cls) -> bool:
         """Whether the device captures graphs."""
-        return _ON_CUDA
+        return captures_graphs()
 
     @classmethod
     def get_static_graph_wrapper_cls(cls) -> str:
@@ -286,7 +286,8 @@ def _compile(config: Any) -> None:
         config.compile_sizes is None
     ):  # vLLM leaves None to platforms, and compiles for no shape then
         config.compile_sizes = []
-    if not _ON_CUDA:
+    if not captures_graphs():
         config.cudagraph_mode = CUDAGraphMode.NONE
+    if not _ON_CUDA:
         # Inductor cannot measure kernels of the CPU, of which these options make it choose among.
         config.inductor_compile_config.update(combo_kernels=False, benchmark_combo_kernel=False)

@@ -32,6 +32,8 @@ class Release:
     transfer: bool = False
     # Whether adapters of experts are an operator of the plan.
     adapters_of_experts: bool = False
+    # Whether data-parallel replicas that share experts have been tried.
+    replicas_of_experts: bool = False
 
     @property
     def minor(self) -> str:
@@ -67,6 +69,7 @@ RELEASES = (
         latent=True,
         transfer=True,
         adapters_of_experts=True,
+        replicas_of_experts=True,
     ),
     # Here an object launches the kernel that it holds.
     Release(

@@ -12,7 +12,7 @@ from flagos import _core
 from flagos_serving.declaration import device_type
 from flagos_serving.refusals import Problem, Refusals
 from vllm_flagos import releases
-from vllm_flagos.vllm import triton_missing
+from vllm_flagos.vllm import captures_graphs, triton_missing
 
 # Without quantization, and by kernels that flagos has.
 QUANTIZATIONS = ("fp8", "fp8_per_tensor", "compressed-tensors", "auto_awq", "auto_gptq")
@@ -28,6 +28,7 @@ _CACHES = (
     *("int4_per_token_head", "int8_per_token_head", "fp8_per_token_head"),
 )
 CONNECTOR = "FlagosConnector"  # `vllm_flagos.transfer`
+_EXCHANGE = "allgather_reducescatter"  # vLLM's default between replicas that share experts
 _BLOCK = 16  # of vLLM's Triton backend: the tokens of a block are a multiple
 
 
@@ -114,11 +115,26 @@ def _replicas_of_experts(config: Any) -> Problem | None:
         parallel.enable_expert_parallel or getattr(config.model_config, "is_moe", False)
     ):
         return None
-    return Problem(
-        "--data-parallel-size",
-        "experts that replicas share exchange tokens by kernels for CUDA",
-        "leave it out, or write --tensor-parallel-size",
-    )
+    if not releases.installed().replicas_of_experts:
+        return Problem(
+            "--data-parallel-size",
+            "experts that replicas share have not been tried with this vLLM",
+            "leave it out, or write --tensor-parallel-size",
+        )
+    if config.model_config is not None and config.model_config.quantization is not None:
+        return Problem(
+            f"--data-parallel-size with --quantization {config.model_config.quantization}",
+            "experts that replicas share have been tried without quantization alone",
+            "leave one out, or write --tensor-parallel-size",
+        )
+    chosen = getattr(parallel, "all2all_backend", _EXCHANGE)
+    if chosen != _EXCHANGE:
+        return Problem(
+            f"--all2all-backend {chosen}",
+            "its kernels are for CUDA, and replicas exchange tokens over the process group of flagos",
+            f"write {_EXCHANGE}, or leave it out",
+        )
+    return None
 
 
 def _adapters_of_experts(config: Any) -> Problem | None:
@@ -142,6 +158,12 @@ def _adapters_of_experts(config: Any) -> Problem | None:
         return Problem(
             "--enable-lora with --fully-sharded-loras",
             "each rank of flagos has whole adapters of experts",
+            remedy,
+        )
+    if config.parallel_config.data_parallel_size > 1:
+        return Problem(
+            "--enable-lora with --data-parallel-size",
+            "replicas exchange the tokens of experts, but not their adapters",
             remedy,
         )
     if config.parallel_config.enable_expert_parallel:
@@ -455,12 +477,31 @@ def _batch_invariance(config: Any) -> Problem | None:
 
 def _graphs(config: Any) -> Problem | None:
     requested = config.compilation_config.cudagraph_mode
-    if requested is None or requested.name == "NONE" or device_type() == "cuda":
+    if requested is None or requested.name == "NONE" or captures_graphs():
         return None
     return Problem(
         f"--compilation-config cudagraph_mode={requested.name}",
         f"vendor {_core.vendor()} captures no graphs",
         "leave it out",
+    )
+
+
+def broken_graphs() -> bool:
+    """Whether graphs end at attention while they are captured, instead of in the code that torch.compile makes."""
+    return os.environ.get("VLLM_USE_BREAKABLE_CUDAGRAPH") == "1"
+
+
+def _broken_graphs(config: Any) -> Problem | None:
+    model, compiled = config.model_config, getattr(config, "compilation_config", None)
+    mode = getattr(compiled, "cudagraph_mode", None)
+    if model is None or mode is None or mode.name == "NONE" or not broken_graphs():
+        return None
+    if not (model.is_hybrid or getattr(model, "is_attention_free", False)):
+        return None
+    return Problem(
+        "VLLM_USE_BREAKABLE_CUDAGRAPH",
+        "such graphs end at attention alone, and the model has layers with states",
+        "unset it",
     )
 
 
@@ -496,7 +537,7 @@ def _sleep(config: Any) -> Problem | None:
         )
     mode = getattr(getattr(config, "compilation_config", None), "cudagraph_mode", None)
     graphs = "NONE" if mode is None else mode.name
-    if device_type() == "cuda" and graphs != "NONE":
+    if captures_graphs() and graphs != "NONE":
         return Problem(
             f"--enable-sleep-mode with cudagraph_mode={graphs}",
             "weights and caches have other addresses after a sleep, and graphs keep the former",
@@ -635,6 +676,7 @@ RULES: tuple[Callable[[Any], Problem | None], ...] = (
     _hybrid,
     _chunks,
     _latent,
+    _broken_graphs,
     _sleep,
     _updates,
     _transfer,
@@ -654,6 +696,7 @@ __all__ = [
     "RULES",
     "RULES_BEFORE_DEFAULTS",
     "attention",
+    "broken_graphs",
     "collected",
     "fusions",
     "problems",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flagos_serving.declaration import Framework
+from flagos_serving.declaration import Framework, device_type
 
 VLLM = Framework("vLLM", "vllm", "vllm_flagos")
 
@@ -10,3 +10,8 @@ VLLM = Framework("vLLM", "vllm", "vllm_flagos")
 def triton_missing() -> str | None:
     """Why vLLM's Triton kernels cannot serve in this process; None when they can. Imports neither."""
     return VLLM.triton_missing
+
+
+def captures_graphs() -> bool:
+    """Whether vLLM's graphs are served: on CUDA, by ``torch.flagos.graph``."""
+    return device_type() == "cuda"

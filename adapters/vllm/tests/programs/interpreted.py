@@ -1,10 +1,11 @@
-"""vLLM's own Triton kernels, interpreted over host memory, under its second model runner: ``interpreted.py FOLDER``.
+"""vLLM's own Triton kernels, interpreted over host memory: ``interpreted.py FOLDER OPTIONS``.
 
 The test starts it with TRITON_INTERPRET=1 and CUDA_VISIBLE_DEVICES="", by which vLLM uses Triton without a driver.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 from typing import Any
 
@@ -25,6 +26,15 @@ def complete_interpreter() -> None:
     interpreter._patch_lang_tensor = describe
 
 
+def by_triton() -> set[str]:
+    """The operators that were called, and that vLLM's Triton kernels serve."""
+    import flagos
+
+    called = [op for op, counted in flagos.counters().items() if counted["calls"]]
+    winners = {op: flagos.explain(op).data["winner"] or "" for op in called}
+    return {op for op, winner in winners.items() if winner.startswith("triton.")}
+
+
 if __name__ == "__main__":
     import vllm.v1.sample.ops.topk_topp_sampler as sampler
     import vllm.v1.worker.gpu.sample.gumbel as gumbel
@@ -36,10 +46,18 @@ if __name__ == "__main__":
         False  # one of its kernels calls a method that the interpreter's integers lack
     )
     gumbel.tldevice = libdevice.module()  # the interpreter has no library of the device
-    model = serving.llm(sys.argv[1])
+    model = serving.llm(sys.argv[1], **json.loads(sys.argv[2]))
     runner = type(model.llm_engine.model_executor.driver_worker.worker.model_runner).__module__
     import flagos
 
+    warmed = by_triton()
     winner = flagos.explain("vllm::paged_attention").data["winner"]
     found = serving.tokens(model, tiny.prompts()[1:4], new=4)
-    serving.report(model, tokens=found, runner=runner, winner=winner)
+    serving.report(
+        model,
+        tokens=found,
+        runner=runner,
+        winner=winner,
+        warmed=sorted(warmed),
+        late=sorted(by_triton() - warmed),
+    )

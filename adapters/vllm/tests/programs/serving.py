@@ -1,6 +1,7 @@
 """vLLM in a program of the tests, and what the plan served.
 
 ``SERVING_OPTIONS`` has further options of `LLM`, in JSON, by which `tests/gpu/vllm_programs.py` runs the programs.
+``SIMULATED_GRAPHS`` has the host vendor capture graphs (`graphs`), which are counted in the report.
 """
 
 from __future__ import annotations
@@ -17,6 +18,10 @@ def llm(folder: str, **options: Any) -> Any:
     """A model of the tests under vLLM; if nothing else is said in float32 and eager, in steps of at most 64 tokens."""
     from vllm import LLM
 
+    if "SIMULATED_GRAPHS" in os.environ:
+        import graphs
+
+        graphs.simulate()
     given = {
         "skip_tokenizer_init": True,
         "dtype": "float32",
@@ -75,6 +80,10 @@ def report(model: Any = None, **found: Any) -> None:
         )
         found["calls"] = {op: n for op, n in calls.items() if not op.startswith("aten::")}
         found["fallbacks"] = dict(fallbacks)
+    if "SIMULATED_GRAPHS" in os.environ:
+        import graphs
+
+        found["graphs"] = graphs.counted
     print("REPORT " + json.dumps(found))
 
 

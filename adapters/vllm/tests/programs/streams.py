@@ -1,8 +1,9 @@
-"""Requests at the same time by the asynchronous engine, one of which is given up: ``streams.py FOLDER``."""
+"""Requests at the same time by the asynchronous engine, one of which is given up: ``streams.py FOLDER OPTIONS``."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 from typing import Any
 
@@ -10,7 +11,7 @@ import serving
 import tiny
 
 
-async def main(folder: str) -> None:
+async def main(folder: str, further: dict[str, Any]) -> None:
     """Reports the tokens of each prompt twice, by their differences, and the first of one that was given up."""
     from vllm import SamplingParams
     from vllm.engine.arg_utils import AsyncEngineArgs
@@ -24,6 +25,7 @@ async def main(folder: str) -> None:
         max_model_len=256,
         max_num_batched_tokens=64,
         kv_cache_memory_bytes=64 << 20,
+        **further,
     )
     engine = AsyncLLM.from_engine_args(given)
     options = SamplingParams(
@@ -41,11 +43,18 @@ async def main(folder: str) -> None:
     prompts = tiny.prompts()
     requests: list[Any] = [tokens(str(n), prompts[n % 5]) for n in range(10)]
     *whole, begun = await asyncio.gather(*requests, tokens("given up", prompts[4], most=5))
-    counters = (await engine.collective_rpc("flagos_counters"))[0]
+    core = engine.engine_core  # whose own method returns what the first replica says
+    ranks = [
+        rank
+        for replica in core.core_engines
+        for rank in await core._call_utility_async(
+            "collective_rpc", "flagos_counters", None, (), {}, engine=replica
+        )
+    ]
     engine.shutdown()
-    fallbacks = {op: n["fallbacks"] for op, n in counters.items() if n["fallbacks"]}
-    serving.report(whole=whole, begun=begun, of_the_engine=fallbacks)
+    fallbacks = [{op: n["fallbacks"] for op, n in r.items() if n["fallbacks"]} for r in ranks]
+    serving.report(whole=whole, begun=begun, of_the_ranks=fallbacks)
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1]))
+    asyncio.run(main(sys.argv[1], json.loads(sys.argv[2])))

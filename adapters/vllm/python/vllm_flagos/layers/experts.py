@@ -21,7 +21,7 @@ class FlagosExperts(UnquantizedFusedMoEMethod):
         return False
 
     def maybe_make_prepare_finalize(self, routing_tables: Any = None) -> None:
-        """None: each rank computes its experts of all tokens, and vLLM adds the ranks' results."""
+        """None: each rank computes its experts of all replicas' tokens, and vLLM adds the ranks' results."""
         return None
 
     def forward_native(
