@@ -9,6 +9,7 @@
 
 #include "aten/alias.h"
 #include "aten/native_views.h"
+#include "aten/never_followed.h"
 #include "aten/operator_times.h"
 #include "aten/route.h"
 #include "aten/traits.h"
@@ -152,6 +153,10 @@ void register_library() {
   register_routed(library);
   register_graphs(library);
   following::register_following(library);
+  library.def("graphs_follow(str op) -> (bool, str)", [](const std::string& op) {
+    const auto [followed, detail] = follows(op);
+    return std::make_tuple(followed, detail);
+  });
   register_memory_sharing(library);
   register_operator_times(library);
   // The table of operators' traits, for the test that each entry names operators of the torch that is there.

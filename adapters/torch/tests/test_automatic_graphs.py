@@ -11,6 +11,8 @@ import pytest
 import torch
 from torch import nn
 
+import flagos
+
 pytestmark = pytest.mark.needs("automatic_graphs")
 
 graphs = torch.flagos.graphs
@@ -186,6 +188,58 @@ def test_native_calls_say_why():
 
     check(make)
     assert graphs.native_calls()["aten::rand"]["random numbers"] > 0
+
+
+@pytest.mark.parametrize(
+    ("op", "follows", "detail"),
+    [
+        ("aten::mm", True, ""),
+        ("aten::copy_", True, ""),
+        ("aten::bernoulli_.float", False, "random numbers"),
+        ("aten::nonzero", False, "results whose shape depends on elements"),
+        ("aten::_local_scalar_dense", False, "results on the host"),
+        ("aten::view", False, "views, for which nothing is launched"),
+        ("aten::linear", False, "torch makes it of other operators"),
+    ],
+)
+def test_an_explanation_says_whether_calls_are_followed(op, follows, detail):
+    explanation = flagos.explain(op)
+    found = explanation.data["automatic_graphs"]
+    assert found["follows"] is follows
+    assert found["detail"].startswith(detail)
+    expected = "follow its calls" if follows else f"do not follow its calls: {found['detail']}"
+    assert f"automatic graphs {expected}" in str(explanation)
+
+
+def test_what_an_explanation_says_is_what_happens():
+    """An operator's calls are followed, or run natively for the reason that its explanation has."""
+    x = torch.arange(6.0, device="flagos")
+    before = graphs.followed_calls()
+    with graphs.auto():
+        for _ in range(20):
+            for _ in range(20):
+                x.exp().bernoulli()
+    followed = graphs.followed_calls()
+    assert followed["aten::exp"] > before.get("aten::exp", 0)
+    for op in ("aten::bernoulli", "aten::exp"):
+        explained = flagos.explain(op).data["automatic_graphs"]
+        assert explained["follows"] is (op in followed)
+        if not explained["follows"]:
+            assert graphs.native_calls()[op][explained["detail"]] >= 300
+
+
+@pytest.mark.host
+def test_a_kernel_of_python_is_not_followed(run_python):
+    program = """
+import flagos, torch
+
+@flagos.implementation("aten::exp")
+def exp(x):
+    return torch.ops.aten.exp.default(x)
+
+print(flagos.explain("aten::exp"))
+"""
+    assert "do not follow its calls: a kernel of Python serves it" in run_python(program).stdout
 
 
 def test_a_cache_that_grows():

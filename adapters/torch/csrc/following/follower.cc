@@ -210,6 +210,7 @@ void Follower::take(torch::jit::Stack& stack, torch::jit::Stack& arguments) {
   call.make_results(arguments, stack, where_.device);
   ++followed_;
   ++followed_calls_;
+  ++call.op->followed;
   if (followed_ == chunk_->calls.size()) {
     launch();
   }
@@ -840,6 +841,16 @@ Counts Follower::counts() const {
   }
   for (const auto& [why, times] : cuts_) {
     all[why] += times;
+  }
+  return all;
+}
+
+Counts Follower::followed_calls() {
+  Counts all;
+  for (const Operator* op : Operators::instance().made()) {
+    if (op->followed != 0) {
+      all[c10::toString(op->op.operator_name())] = op->followed;
+    }
   }
   return all;
 }

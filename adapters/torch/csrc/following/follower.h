@@ -127,6 +127,8 @@ class Follower {
   bool release();
   void forked();
   Counts counts() const;
+  // The calls that were followed, by operator.
+  static Counts followed_calls();
   // The calls that ran natively: by operator, and by reason.
   std::unordered_map<std::string, Counts> native_calls() const;
   // For tests of the tests: 1 launches every second graph one call late, 2 gives a block twice; 0 does neither.

@@ -5,7 +5,11 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 
 #include <cstdint>
+#include <mutex>
 #include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
 
 namespace flagos::following {
 
@@ -22,11 +26,36 @@ struct Operator {
   bool only_allocates = false; // there is no work to repeat
   const char* why_native;      // why no call can be followed; null if some can
   std::optional<size_t>
-      dropout; // the argument that is the share of what is dropped: at 0 the operator draws no numbers
+      dropout;          // the argument that is the share of what is dropped: at 0 the operator draws no numbers
+  int64_t followed = 0; // calls
 
   bool draws(c10::ArrayRef<c10::IValue> arguments) const {
     return dropout.has_value() && !(arguments[*dropout].isDouble() && arguments[*dropout].toDouble() == 0.0);
   }
+};
+
+// The operators whose calls automatic graphs see, by their qualified names.
+class Operators {
+ public:
+  using Make = Operator& (*)();
+
+  static Operators& instance();
+  // Of a kernel whose `Operator` is made at its first call.
+  void add(const std::string& name, Make make);
+  void add(Operator& op);
+  // Null for an operator whose calls go by automatic graphs.
+  Operator* find(const std::string& name);
+  // Those that were called while the program wanted graphs, and others.
+  std::vector<const Operator*> made() const;
+
+ private:
+  struct Entry {
+    Operator* op = nullptr;
+    Make make = nullptr;
+  };
+
+  mutable std::mutex mutex_;
+  std::unordered_map<std::string, Entry> entries_;
 };
 
 } // namespace flagos::following

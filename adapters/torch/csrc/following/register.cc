@@ -80,9 +80,14 @@ void register_following(torch::Library& library) {
     Follower::instance().want(graphs);
   });
   library.def("graphs_wanted() -> bool", [] { return are_graphs_wanted(); });
+  library.def("graphs_supported() -> bool", [] { return native->has_graphs(); });
   library.def("graphs_counts() -> Dict(str, int)", [] {
     const Lock lock(Follower::instance().mutex);
     return to_dict(Follower::instance().counts());
+  });
+  library.def("graphs_followed_calls() -> Dict(str, int)", [] {
+    const Lock lock(Follower::instance().mutex);
+    return to_dict(Follower::followed_calls());
   });
   library.def("graphs_native_calls() -> Dict(str, Dict(str, int))", [] {
     const Lock lock(Follower::instance().mutex);

@@ -93,6 +93,10 @@ class Native {
 
   // Whether the current stream of `device` is being captured into a graph.
   virtual bool is_capturing(c10::DeviceIndex device) const;
+  // Whether automatic graphs can follow its calls.
+  virtual bool has_graphs() const {
+    return false;
+  }
   // For automatic graphs: throws where there are none, and does what they need once.
   virtual void prepare_graphs() const;
   // Captures their work; null where they repeat their calls one by one.
