@@ -52,6 +52,17 @@ def _served(*ways: str) -> Callable[[], bool]:
     return served
 
 
+def _has_graphs() -> bool:
+    """Whether automatic graphs can follow calls on the vendor."""
+    if not vendors():
+        return False
+    import torch
+
+    import torch_fl  # noqa: F401
+
+    return bool(torch.ops.flagos.graphs_supported())
+
+
 @dataclass(frozen=True)
 class Capability:
     """Something that not every machine can do, and whether this one can."""
@@ -80,7 +91,7 @@ CAPABILITIES = {
     "host_memory": Capability(
         "device memory that the host addresses, as simulated libraries do", _served("host")
     ),
-    "automatic_graphs": Capability("automatic graphs", _served("host", "torch")),
+    "automatic_graphs": Capability("automatic graphs", _has_graphs),
     "shared_storage": Capability(
         "device memory that processes share both ways, and DLPack's kDLExtDev", _served("host")
     ),

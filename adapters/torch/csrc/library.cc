@@ -8,8 +8,8 @@
 #include <iterator>
 
 #include "aten/alias.h"
+#include "aten/follows.h"
 #include "aten/native_views.h"
-#include "aten/never_followed.h"
 #include "aten/operator_times.h"
 #include "aten/route.h"
 #include "aten/traits.h"

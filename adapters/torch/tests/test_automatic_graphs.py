@@ -187,7 +187,10 @@ def test_native_calls_say_why():
         return lambda turn: step(turn) + torch.rand(1, device="flagos").sum() * 0
 
     check(make)
-    assert graphs.native_calls()["aten::rand"]["random numbers"] > 0
+    native = graphs.native_calls()
+    assert sum(
+        native.get(op, {}).get("random numbers", 0) for op in ("aten::rand", "aten::uniform_")
+    )
 
 
 @pytest.mark.parametrize(
@@ -199,7 +202,7 @@ def test_native_calls_say_why():
         ("aten::nonzero", False, "results whose shape depends on elements"),
         ("aten::_local_scalar_dense", False, "results on the host"),
         ("aten::view", False, "views, for which nothing is launched"),
-        ("aten::linear", False, "torch makes it of other operators"),
+        ("aten::einsum", False, "torch makes it of other operators"),
     ],
 )
 def test_an_explanation_says_whether_calls_are_followed(op, follows, detail):
@@ -218,7 +221,7 @@ def test_what_an_explanation_says_is_what_happens():
     with graphs.auto():
         for _ in range(20):
             for _ in range(20):
-                x.exp().bernoulli()
+                x.neg().exp().bernoulli()
     followed = graphs.followed_calls()
     assert followed["aten::exp"] > before.get("aten::exp", 0)
     for op in ("aten::bernoulli", "aten::exp"):

@@ -8,6 +8,7 @@
 #include "aten/layout.h"
 #include "aten/register.h"
 #include "runtime/below_functionality.h"
+#include "runtime/pool_memory.h"
 
 namespace flagos {
 
@@ -107,7 +108,9 @@ void copy(at::Tensor& to, const at::Tensor& from, bool non_blocking) {
 }
 
 at::Tensor& copy_(at::Tensor& self, const at::Tensor& src, bool non_blocking) {
-  Slot<at::_ops::copy_>::enter_without_work();
+  if (C10_LIKELY(!repeats_call)) {
+    Slot<at::_ops::copy_>::enter_without_work();
+  }
   if (are_graphs_wanted() && is_flagos(self) && is_flagos(src) && !self.is_same(src)) {
     FollowedCall<at::_ops::copy_> call(self, src, non_blocking);
     if (call.serve([&](torch::jit::Stack& stack) {

@@ -4,6 +4,7 @@
 #include <pthread.h>
 
 #include "following/follower.h"
+#include "runtime/pool_memory.h"
 #include "runtime/storage.h"
 
 namespace flagos::following {
@@ -37,6 +38,11 @@ void attach() {
       Follower& follower = Follower::instance();
       const Lock lock(follower.mutex);
       return follower.keep(twin);
+    };
+    keep_pool_memory = [](void* data) {
+      Follower& follower = Follower::instance();
+      const Lock lock(follower.mutex);
+      return follower.keep_memory(data);
     };
     release_graphs = [] {
       Follower& follower = Follower::instance();

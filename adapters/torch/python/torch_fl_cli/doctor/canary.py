@@ -117,7 +117,7 @@ def repeats() -> None:
     values = torch.randn(1024)
     expected, followed = values, values.to(DEVICE)
     supported = bool(torch.ops.flagos.graphs_supported())
-    graphs = torch.flagos.graphs
+    graphs = getattr(torch, DEVICE).graphs
     before = graphs.counts()
     with graphs.auto(supported):
         for turn in range(20):
