@@ -193,6 +193,27 @@ def test_native_calls_say_why():
     )
 
 
+@pytest.mark.parametrize("options", [{"p": 0.5, "training": False}, {"p": 0.0}])
+def test_dropout_that_draws_nothing_ends_no_chunk(options):
+    x = torch.arange(64.0, device="flagos")
+
+    def turn() -> torch.Tensor:
+        y = x
+        for _ in range(20):
+            y = nn.functional.dropout(y * 0.5, **options) + 1
+        return y
+
+    with graphs.auto():
+        for _ in range(20):
+            turn()
+        before = graphs.counts()
+        assert turn()[0].item() == pytest.approx(2, abs=1e-5)
+        after = graphs.counts()
+    assert after["followed"] - before["followed"] >= 38
+    assert after["launches of graphs"] - before["launches of graphs"] < 10
+    assert not any("dropout" in what for what in after)
+
+
 @pytest.mark.parametrize(
     ("op", "follows", "detail"),
     [
