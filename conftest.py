@@ -52,17 +52,6 @@ def _served(*ways: str) -> Callable[[], bool]:
     return served
 
 
-def _has_graphs() -> bool:
-    """Whether automatic graphs can follow calls on the vendor."""
-    if not vendors():
-        return False
-    import torch
-
-    import torch_fl  # noqa: F401
-
-    return bool(torch.ops.flagos.graphs_supported())
-
-
 @dataclass(frozen=True)
 class Capability:
     """Something that not every machine can do, and whether this one can."""
@@ -91,7 +80,10 @@ CAPABILITIES = {
     "host_memory": Capability(
         "device memory that the host addresses, as simulated libraries do", _served("host")
     ),
-    "automatic_graphs": Capability("automatic graphs", _has_graphs),
+    "automatic_graphs": Capability(
+        "automatic graphs, and kernels of the device for most operators",
+        lambda: _served("host", "torch")() or _only("ascend")(),
+    ),
     "shared_storage": Capability(
         "device memory that processes share both ways, and DLPack's kDLExtDev", _served("host")
     ),
