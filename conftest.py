@@ -80,7 +80,10 @@ CAPABILITIES = {
     "host_memory": Capability(
         "device memory that the host addresses, as simulated libraries do", _served("host")
     ),
-    "automatic_graphs": Capability("automatic graphs", _served("host", "torch")),
+    "automatic_graphs": Capability(
+        "automatic graphs, and kernels of the device for most operators",
+        lambda: _served("host", "torch")() or _only("ascend")(),
+    ),
     "shared_storage": Capability(
         "device memory that processes share both ways, and DLPack's kDLExtDev", _served("host")
     ),

@@ -42,7 +42,7 @@ simulated-ascend: $(STAMPS)/requirements ## simulated libraries of Ascend, into 
 CONFORMANCE_ON_ASCEND := $(ON_ASCEND) FLAGOS_CONFIG=tests/conformance/ascend.toml $(CONFORMANCE) --close \
   --expected tests/conformance/expected.ascend.toml $(LIBRARY)
 # Those with triton-ascend need no vendor: test-ascend-triton.
-ASCEND_TESTS := core/vendors/ascend/tests --ignore=core/vendors/ascend/tests/triton_ascend --vendor ascend
+ASCEND_TESTS := core/vendors/ascend/tests adapters/torch/tests/test_automatic_graphs.py --ignore=core/vendors/ascend/tests/triton_ascend --vendor ascend
 .PHONY: test-ascend test-ascend-slow
 test-ascend: setup-dev simulated-ascend ## models, operators and failures over the simulated libraries of Ascend
 	$(ON_ASCEND) $(pytest) $(ASCEND_TESTS) $(TWO) $(QUICK) $(ARGS)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from flagos import _core, counting
 from flagos.logs import connect
@@ -11,11 +13,33 @@ from flagos.plan_entry import Plan, PlanEntry
 connect()
 
 
+class Note(NamedTuple):
+    """A fact of an adapter about an operator, beside the decision."""
+
+    #: Its key in the data of the explanation.
+    name: str
+    #: The fact for programs.
+    data: dict[str, Any]
+    #: One line for readers.
+    text: str
+
+
+Annotate = Callable[[PlanEntry], Note | None]
+"""A function of an adapter: its note on an operator, if it has one."""
+
+_annotators: list[Annotate] = []
+
+
+def join(annotate: Annotate) -> None:
+    """Adds the notes of ``annotate`` to explanations from now on."""
+    _annotators.append(annotate)
+
+
 class Explanation:
     """The decision for one operator. ``print`` it, or read :attr:`data`."""
 
     def __init__(self, data: PlanEntry, text: str) -> None:
-        #: Operator, winner, losers with their reasons, and the deciding setting.
+        #: Operator, winner, losers with their reasons, the deciding setting, and the notes of adapters by their names.
         self.data = data
         self._text = text
 
@@ -28,7 +52,10 @@ class Explanation:
 
 def explain(op: str) -> Explanation:
     """Explains one operator. Raises :class:`flagos.FlagosError` with the nearest name if unknown."""
-    return Explanation(_core.explain(op), _core.explain_text(op))
+    entry, text = _core.explain(op), _core.explain_text(op)
+    notes = [note for annotate in _annotators if (note := annotate(entry)) is not None]
+    entry.update({note.name: note.data for note in notes})  # type: ignore[typeddict-item]
+    return Explanation(entry, "\n".join([text, *(f"  {note.text}" for note in notes)]))
 
 
 def plan() -> Plan:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import flagos
-from flagos import _core
+from flagos import _core, explanation
 
 
 def test_an_explanation_names_winner_losers_and_what_decided(namespace: str) -> None:
@@ -26,6 +26,24 @@ def test_an_explanation_names_winner_losers_and_what_decided(namespace: str) -> 
     text = str(explanation)
     assert text.startswith(f"{op} -> a.native")
     assert "lower priority" in text
+
+
+def test_an_adapter_adds_notes_to_explanations(
+    namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(explanation, "_annotators", [])
+    explanation.join(
+        lambda entry: (
+            explanation.Note("mine", {"op": entry["op"]}, "a word of mine")
+            if entry["op"].endswith("a")
+            else None
+        )
+    )
+    _core.register_impls(namespace, ["a", "b"], "x", "flagos")
+    noted = flagos.explain(f"{namespace}::a")
+    assert noted.data["mine"] == {"op": f"{namespace}::a"}  # type: ignore[typeddict-item]
+    assert str(noted).endswith("\n  a word of mine")
+    assert "mine" not in flagos.explain(f"{namespace}::b").data
 
 
 def test_an_unknown_operator_is_an_error_with_the_nearest_name(namespace: str) -> None:

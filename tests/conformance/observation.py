@@ -213,7 +213,7 @@ def _integers(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.is_complex():
         tensor = torch.view_as_real(tensor)
     if tensor.dtype.is_floating_point or tensor.dtype.itemsize > 1:
-        tensor = tensor.view(_INTEGER_OF_SIZE[tensor.dtype.itemsize])
+        tensor = tensor.rename(None).view(_INTEGER_OF_SIZE[tensor.dtype.itemsize])
     return tensor
 
 

@@ -54,7 +54,8 @@ def answer(request: dict[str, Any], journal: TextIO) -> dict[str, Any]:
     if turns:
         steps = run(next_step, ("cpu",), note=note).steps
         fault = GRAPH_FAULTS.get(request.get("control") or "", 0)
-        outcome = run_in_turns(steps, turns, devices[-2:], fault=fault, perturb=perturb)
+        pair = (devices[0], devices[-1])  # of the CPU alone, that one twice
+        outcome = run_in_turns(steps, turns, pair, fault=fault, perturb=perturb)
     else:
         control = CONTROLS.get(request.get("control") or "")
         outcome = run(next_step, devices, control=control, note=note, perturb=perturb)

@@ -8,6 +8,7 @@
 #include <iterator>
 
 #include "aten/alias.h"
+#include "aten/follows.h"
 #include "aten/native_views.h"
 #include "aten/operator_times.h"
 #include "aten/route.h"
@@ -153,6 +154,10 @@ void register_library() {
   register_routed(library);
   register_graphs(library);
   following::register_following(library);
+  library.def("graphs_follow(str op) -> (bool, str)", [](const std::string& op) {
+    const auto [followed, detail] = follows(op);
+    return std::make_tuple(followed, detail);
+  });
   register_memory_sharing(library);
   register_queue(library);
   register_operator_times(library);

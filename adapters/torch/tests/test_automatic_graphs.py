@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import nn
 
+import flagos
 from torch_fl.python_kernels import attachment, capture
 
 pytestmark = pytest.mark.needs("automatic_graphs")
@@ -208,6 +209,7 @@ def test_replays_of_kernels_in_python_are_followed(replayed):
         before = native_calls()
         results += [step(turn).cpu() for turn in range(60, 70)]
         assert native_calls() - before < 40, "most of 400 calls were followed"
+        assert graphs.followed_calls()["aten::silu"] > 1000
         replayed(5.0)  # another function: no graph repeats the one before
         changed = step(70)
     assert all(map(torch.equal, results, expected))
@@ -247,7 +249,83 @@ def test_native_calls_say_why():
         return lambda turn: step(turn) + torch.rand(1, device="flagos").sum() * 0
 
     check(make)
-    assert graphs.native_calls()["aten::rand"]["random numbers"] > 0
+    native = graphs.native_calls()
+    assert sum(
+        native.get(op, {}).get("random numbers", 0) for op in ("aten::rand", "aten::uniform_")
+    )
+
+
+@pytest.mark.parametrize("options", [{"p": 0.5, "training": False}, {"p": 0.0}])
+def test_dropout_that_draws_nothing_ends_no_chunk(options):
+    x = torch.arange(64.0, device="flagos")
+
+    def turn() -> torch.Tensor:
+        y = x
+        for _ in range(20):
+            y = nn.functional.dropout(y * 0.5, **options) + 1
+        return y
+
+    with graphs.auto():
+        for _ in range(20):
+            turn()
+        before = graphs.counts()
+        assert turn()[0].item() == pytest.approx(2, abs=1e-5)
+        after = graphs.counts()
+    assert after["followed"] - before["followed"] >= 38
+    assert after["launches of graphs"] - before["launches of graphs"] < 10
+    assert not any("dropout" in what for what in after)
+
+
+@pytest.mark.parametrize(
+    ("op", "follows", "detail"),
+    [
+        ("aten::mm", True, ""),
+        ("aten::copy_", True, ""),
+        ("aten::bernoulli_.float", False, "random numbers"),
+        ("aten::nonzero", False, "results whose shape depends on elements"),
+        ("aten::_local_scalar_dense", False, "results on the host"),
+        ("aten::view", False, "views, for which nothing is launched"),
+        ("aten::einsum", False, "torch makes it of other operators"),
+    ],
+)
+def test_an_explanation_says_whether_calls_are_followed(op, follows, detail):
+    explanation = flagos.explain(op)
+    found = explanation.data["automatic_graphs"]
+    assert found["follows"] is follows
+    assert found["detail"].startswith(detail)
+    expected = "follow its calls" if follows else f"do not follow its calls: {found['detail']}"
+    assert f"automatic graphs {expected}" in str(explanation)
+
+
+def test_what_an_explanation_says_is_what_happens():
+    """An operator's calls are followed, or run natively for the reason that its explanation has."""
+    x = torch.arange(6.0, device="flagos")
+    before = graphs.followed_calls()
+    with graphs.auto():
+        for _ in range(20):
+            for _ in range(20):
+                x.neg().exp().bernoulli()
+    followed = graphs.followed_calls()
+    assert followed["aten::exp"] > before.get("aten::exp", 0)
+    for op in ("aten::bernoulli", "aten::exp"):
+        explained = flagos.explain(op).data["automatic_graphs"]
+        assert explained["follows"] is (op in followed)
+        if not explained["follows"]:
+            assert graphs.native_calls()[op][explained["detail"]] >= 300
+
+
+@pytest.mark.host
+def test_a_kernel_of_python_is_not_followed(run_python):
+    program = """
+import flagos, torch
+
+@flagos.implementation("aten::exp")
+def exp(x):
+    return torch.ops.aten.exp.default(x)
+
+print(flagos.explain("aten::exp"))
+"""
+    assert "do not follow its calls: a kernel of Python serves it" in run_python(program).stdout
 
 
 def test_a_cache_that_grows():

@@ -149,6 +149,20 @@ def test_a_sound_installation_passes(interpreter: Interpreter) -> None:
         assert checks[f"canary {canary.__name__.replace('_', ' ')}"]["status"] == "ok"
 
 
+@pytest.mark.host
+@pytest.mark.parametrize(
+    ("variable", "says"),
+    [("auto", "on by the variable FLAGOS_GRAPHS"), ("off", "off by the variable FLAGOS_GRAPHS")],
+)
+def test_automatic_graphs_are_told(interpreter: Interpreter, variable: str, says: str) -> None:
+    result = interpreter.flagos("doctor", "--json", FLAGOS_GRAPHS=variable)
+    checks = {check["name"]: check for check in result.json["checks"]}
+    assert says in checks["automatic graphs"]["detail"]
+    assert checks["automatic graphs"]["data"]["on"] is (variable == "auto")
+    canary = checks["graphs of the canary"]["data"]
+    assert canary["followed"] > 0 and canary["bytes_held"] > 0
+
+
 @pytest.mark.slow
 @pytest.mark.needs("faults")
 def test_a_device_without_memory_fails_its_canaries(interpreter: Interpreter) -> None:

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from ..draw import Draw
 
 
@@ -61,6 +63,22 @@ def reduction(draw: Draw) -> tuple[str, str]:
     return f"reduction.{call.partition('(')[0]}", f"{draw.new()} = torch.{call}"
 
 
+def _out_of_product(draw: Draw, source: str, fresh: str) -> str:
+    """A tensor for a product to write, `fresh` in the place of one in the memory that it reads.
+
+    torch does not refuse that, and leaves the result open: `torch.matmul(a, b, out=a)` gives up to eight results for the
+    same numbers in one process, on the CPU with one thread, and NaNs of other bits.
+    """
+    out = draw.tensor()
+    places = []
+    for name in (source, out):
+        with contextlib.suppress(RuntimeError, KeyError):  # without a storage, or of no name
+            places.append(draw.value(name).untyped_storage().data_ptr())
+    if len(places) == 2 and places[0] == places[1]:
+        return fresh
+    return out
+
+
 def product(draw: Draw) -> tuple[str, str]:
     a = draw.tensor("float", "complex", "int", dims=(2, 3))
     shape = draw.shape_of(a) or (1,)
@@ -68,6 +86,7 @@ def product(draw: Draw) -> tuple[str, str]:
     columns = draw.size()
     b = f"torch.ones({[*shape[:-2], shape[-1], columns]}, dtype={dtype}, device=dev)"
     other = draw.tensor(where=lambda t: t.dim() == len(shape))
+    fresh = f"torch.zeros({columns}, dtype={dtype}, device=dev)"
     vector = f"torch.ones({shape[-1]}, dtype={dtype}, device=dev)"
     return _step(
         "matmul",
@@ -83,8 +102,8 @@ def product(draw: Draw) -> tuple[str, str]:
             f"torch.baddbmm({draw.tensor()}, {a}, {b})",
             f"torch.einsum('...ij,...kj->...ik', {a}, {a})",
             f"torch.tensordot({a}, {other}, 1)",
-            f"torch.mm({a}, {b}, out={draw.tensor()})",
-            f"torch.matmul({a}, {b}, out={draw.tensor()})",
+            f"torch.mm({a}, {b}, out={_out_of_product(draw, a, fresh)})",
+            f"torch.matmul({a}, {b}, out={_out_of_product(draw, a, fresh)})",
             f"F.linear({a}, {a})",
             f"F.linear({a}, {b}.mT, torch.ones({columns}, dtype={dtype}, device=dev))",
             f"torch.outer({draw.tensor(dims=(1,))}, {draw.tensor(dims=(1,))})",

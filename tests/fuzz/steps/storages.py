@@ -62,21 +62,24 @@ def set_(draw: Draw) -> tuple[str, str]:
     x, y = draw.tensor(), draw.tensor()
     sizes = draw.shape(1, 2)
     strides = [draw.rng.choice((0, 1, 2, 3)) for _ in sizes]
-    offset = draw.integer()
+    offset = max(-9, min(draw.integer(), 9))
+    # What a storage grows by is uninitialised.
+    storage = f"s = {y}.untyped_storage()\nn = s.nbytes()\n"
+    filled = "\n[s.__setitem__(i, 0) for i in range(n, s.nbytes())]"
     return draw.rng.choice(
         (
             ("set_.tensor", f"{x}.set_({y})"),
             ("set_.storage", f"{x}.set_({y}.untyped_storage())"),
             (
                 "set_.storage_size",
-                f"{x}.set_({y}.untyped_storage(), {abs(offset)}, (1, 2), (2, 1))",
+                f"{storage}{x}.set_(s, {abs(offset)}, (1, 2), (2, 1)){filled}",
             ),
             (
                 "set_.strided",
                 f"{draw.new()} = torch.zeros(0, dtype={y}.dtype, device=dev).set_({y}.untyped_storage(), 0, {y}.shape, {y}.stride())",
             ),
             ("set_.empty", f"{x}.set_()"),
-            ("set_.wrong", f"{x}.set_({y}.untyped_storage(), {offset}, {sizes}, {strides[:1]})"),
+            ("set_.wrong", f"{storage}{x}.set_(s, {offset}, {sizes}, {strides[:1]}){filled}"),
             ("set_.detached", f"{x}.detach().set_({y}.detach())"),
             ("resize_.smaller", f"{x}.resize_({max(0, math.prod(draw.shape_of(x)) - 1)})"),
             ("resize_.reshape", f"{x}.resize_({x}.numel())"),

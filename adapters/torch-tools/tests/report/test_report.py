@@ -523,6 +523,8 @@ def test_measured_times_of_alternatives_are_shown(failed: Any, tmp_path: Path) -
         "device": {"calls": 2, "ns": 5000},
         "decided_by": "the default",
         "alternatives": [gems, native],
+        "followed": 3,
+        "native": {"not repeated often enough yet": 1},
     }
     file |= {
         "pid": 1,
@@ -548,6 +550,8 @@ def test_measured_times_of_alternatives_are_shown(failed: Any, tmp_path: Path) -
     assert "90%" in facts and "1,234" in facts
     cells = texts["td"]
     assert cells[cells.index("followed") + 1] == "36"
+    at = cells.index("1 × not repeated often enough yet")
+    assert cells[at - 3 : at] == ["aten::exp", "3", "1"]
     at = cells.index("flaggems.python")
     assert cells[at : at + 4] == ["flaggems.python", "", "host: 1.23 ×, device: 0.78 ×", "slower"]
     assert "5.00 µs" in cells and "2.50 µs" in cells  # on the device, and per call

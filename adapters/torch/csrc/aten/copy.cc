@@ -8,6 +8,7 @@
 #include "aten/layout.h"
 #include "aten/register.h"
 #include "runtime/below_functionality.h"
+#include "runtime/pool_memory.h"
 
 namespace flagos {
 
@@ -107,9 +108,11 @@ void copy(at::Tensor& to, const at::Tensor& from, bool non_blocking) {
 }
 
 at::Tensor& copy_(at::Tensor& self, const at::Tensor& src, bool non_blocking) {
-  Slot<at::_ops::copy_>::enter_without_work();
+  if (C10_LIKELY(!repeats_call)) {
+    Slot<at::_ops::copy_>::enter_without_work();
+  }
   if (are_graphs_wanted() && is_flagos(self) && is_flagos(src) && !self.is_same(src)) {
-    FollowedCall<at::_ops::copy_> call(/*only_allocates=*/false, self, src, non_blocking);
+    FollowedCall<at::_ops::copy_> call(self, src, non_blocking);
     if (call.serve([&](torch::jit::Stack& stack) {
           copy(self, src, non_blocking);
           stack = {self};
@@ -163,6 +166,7 @@ void record_stream(at::Tensor& self, c10::Stream stream) {
 
 void register_copies(Registrar& registrar) {
   registrar.kernel<at::_ops::copy_>(TORCH_FN(copy_));
+  FollowedCall<at::_ops::copy_>::note();
   registrar.kernel<at::_ops::_copy_from>(TORCH_FN(copy_from));
   registrar.kernel<at::_ops::_copy_from_and_resize>(TORCH_FN(copy_from_and_resize));
   registrar.kernel<at::_ops::record_stream>(TORCH_FN(record_stream));

@@ -15,7 +15,7 @@ FlagosOpSlot* fused_slot; // of native_dropout
 // kernel computes it in double precision, which differs in the last bit for some p, so it only serves where the plan
 // routes it elsewhere.
 at::Tensor dropout(const at::Tensor& input, double p, bool train) {
-  Slot<at::_ops::dropout>::enter();
+  Slot<at::_ops::dropout>::enter_without_work(); // the operators that it calls have it
   const uint32_t route = __atomic_load_n(&fused_slot->route, __ATOMIC_RELAXED);
   const bool fused_is_routed = route != FLAGOS_ROUTE_NATIVE && route != FLAGOS_ROUTE_CPU_FALLBACK;
   if (train && fused_is_routed) {

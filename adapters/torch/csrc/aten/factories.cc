@@ -65,8 +65,7 @@ at::Tensor empty(
   };
   if (are_graphs_wanted() && !fills()) {
     const c10::SymIntArrayRef symbolic = c10::fromIntArrayRefUnchecked(size);
-    FollowedCall<at::_ops::empty_memory_format> call(
-        /*only_allocates=*/true, symbolic, dtype, layout, device, pin_memory, memory_format);
+    FollowedCall<at::_ops::empty_memory_format> call(symbolic, dtype, layout, device, pin_memory, memory_format);
     if (call.serve([&](torch::jit::Stack& stack) { stack = {natively()}; })) {
       return call.result(symbolic, dtype, layout, device, pin_memory, memory_format);
     }
@@ -90,8 +89,7 @@ at::Tensor empty_strided(
   if (are_graphs_wanted() && !fills()) {
     const c10::SymIntArrayRef sizes = c10::fromIntArrayRefUnchecked(size);
     const c10::SymIntArrayRef strides = c10::fromIntArrayRefUnchecked(stride);
-    FollowedCall<at::_ops::empty_strided> call(
-        /*only_allocates=*/true, sizes, strides, dtype, layout, device, pin_memory);
+    FollowedCall<at::_ops::empty_strided> call(sizes, strides, dtype, layout, device, pin_memory);
     if (call.serve([&](torch::jit::Stack& stack) { stack = {natively()}; })) {
       return call.result(sizes, strides, dtype, layout, device, pin_memory);
     }
@@ -153,6 +151,8 @@ at::Tensor unfold(const at::Tensor& self, int64_t dimension, int64_t size, int64
 void register_factories_and_views(Registrar& registrar) {
   registrar.kernel<at::_ops::empty_memory_format>(TORCH_FN(empty));
   registrar.kernel<at::_ops::empty_strided>(TORCH_FN(empty_strided));
+  FollowedCall<at::_ops::empty_memory_format>::note();
+  FollowedCall<at::_ops::empty_strided>::note();
   registrar.kernel<at::_ops::_efficientzerotensor>(TORCH_FN(efficient_zero_tensor));
   registrar.kernel<at::_ops::view>(TORCH_FN(view));
   registrar.kernel<at::_ops::as_strided>(TORCH_FN(as_strided));

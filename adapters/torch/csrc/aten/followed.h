@@ -3,6 +3,8 @@
 #pragma once
 
 #include <ATen/core/boxing/impl/boxing.h>
+#include <ATen/ops/empty_ops.h>
+#include <ATen/ops/empty_strided_ops.h>
 
 #include <type_traits>
 
@@ -18,6 +20,11 @@ const c10::OperatorHandle& handle_of() {
   return handle;
 }
 
+// Whether an operator makes a tensor and computes nothing.
+template <class Op>
+constexpr bool kOnlyAllocates =
+    std::is_same_v<Op, at::_ops::empty_memory_format> || std::is_same_v<Op, at::_ops::empty_strided>;
+
 // One call of a typed kernel while the program wants graphs.
 template <class Op, class Signature = typename Op::schema>
 class FollowedCall;
@@ -25,9 +32,12 @@ class FollowedCall;
 template <class Op, class Result, class... Arguments>
 class FollowedCall<Op, Result(Arguments...)> {
  public:
-  // `only_allocates`: the operator makes a tensor and computes nothing.
-  explicit FollowedCall(bool only_allocates, Arguments... arguments)
-      : stack_(box(arguments...)), turn_(operator_of(only_allocates), stack_) {}
+  explicit FollowedCall(Arguments... arguments) : stack_(box(arguments...)), turn_(operator_of(), stack_) {}
+
+  // To be called when a kernel that makes such calls is registered.
+  static void note() {
+    following::Operators::instance().add(c10::toString(handle_of<Op>().operator_name()), &operator_of);
+  }
 
   // Whether the call was followed, or has been served by `natively` on the stack to be followed later.
   template <class Natively>
@@ -68,12 +78,12 @@ class FollowedCall<Op, Result(Arguments...)> {
     torch::jit::push(stack, arguments...);
     return stack;
   }
-  static following::Operator& operator_of(bool only_allocates) {
+  static following::Operator& operator_of() {
     static following::Operator& found = *[&] {
       const Traits traits = traits_of(handle_of<Op>());
       auto* made = new following::Operator(
           handle_of<Op>(), traits.writes, traits.counts_versions, why_never_followed(handle_of<Op>()));
-      made->only_allocates = only_allocates;
+      made->only_allocates = kOnlyAllocates<Op>;
       return made;
     }();
     return found;

@@ -74,6 +74,7 @@ const char* why_never_followed(const c10::OperatorHandle& op) {
         }
         break;
       case at::Tag::data_dependent_output:
+        return "results on the host";
       case at::Tag::dynamic_output_shape:
         return "results whose shape depends on elements";
       default:

@@ -341,6 +341,9 @@ class TorchNative final : public Native {
       exchange(&relaxed);
     }
   }
+  bool has_graphs() const override {
+    return true;
+  }
   void prepare_graphs() const override {
     cuda_capturer(vendor);
     plan_allocations();

@@ -72,8 +72,7 @@ at::Tensor to_copy(
     check_device_index(target.index());
   }
   if (are_graphs_wanted() && to_flagos && target.index() == self.device().index()) {
-    FollowedCall<at::_ops::_to_copy> call(
-        /*only_allocates=*/false, self, dtype, layout, device, pin_memory, non_blocking, memory_format);
+    FollowedCall<at::_ops::_to_copy> call(self, dtype, layout, device, pin_memory, non_blocking, memory_format);
     if (call.serve()) {
       return call.result(self, dtype, layout, device, pin_memory, non_blocking, memory_format);
     }
@@ -147,6 +146,7 @@ at::Tensor to_flagos_view(const at::Tensor& tensor) {
 
 void register_to(Registrar& registrar) {
   registrar.kernel<at::_ops::_to_copy>(TORCH_FN(to_copy));
+  FollowedCall<at::_ops::_to_copy>::note();
   // torch's composites, with a note of `copy`. Those of CUDA tensors too, which may be converted to flagos.
   auto* cuda = new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::CUDA, __FILE__, __LINE__);
   auto* cuda_autograd =

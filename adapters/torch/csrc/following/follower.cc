@@ -5,6 +5,9 @@
 #include <exception>
 #include <utility>
 
+#include "following/storage.h"
+#include "runtime/allocator.h"
+#include "runtime/pool_memory.h"
 #include "runtime/storage.h"
 #include "runtime/stream.h"
 
@@ -15,7 +18,8 @@ namespace {
 constexpr size_t kMostCalls = 48; // of a chunk
 constexpr size_t kMostChunks = 4; // that begin with one call
 constexpr size_t kMostTraces = 24;
-constexpr int64_t kMoved = 4096; // calls on another stream, after which that one is followed
+constexpr int64_t kMostGraphs = 512; // where each keeps streams of the hardware, of which there are some 2,000
+constexpr int64_t kMoved = 4096;     // calls on another stream, after which that one is followed
 
 // The stream that calls are followed on as the current one, for a scope.
 class OnStream {
@@ -210,6 +214,7 @@ void Follower::take(torch::jit::Stack& stack, torch::jit::Stack& arguments) {
   call.make_results(arguments, stack, where_.device);
   ++followed_;
   ++followed_calls_;
+  ++call.op->followed;
   if (followed_ == chunk_->calls.size()) {
     launch();
   }
@@ -231,8 +236,10 @@ bool Follower::move(Block* block) {
   if (!storage) {
     return !block->live.load(std::memory_order_acquire);
   }
-  c10::StorageImpl* twin = twin_of(storage->data_ptr());
-  if (twin == nullptr || block_of(twin->data_ptr()) != block || c10::raw::intrusive_ptr::use_count(twin) != 1) {
+  c10::StorageImpl* owner = owner_of(storage.get());
+  const bool is_twin = owner != storage.get();
+  if (owner == nullptr || block_of(owner->data_ptr()) != block ||
+      (is_twin && c10::raw::intrusive_ptr::use_count(owner) != 1)) {
     return false;
   }
   if (chunk_ != nullptr) { // calls that are pending may have to write it yet
@@ -243,10 +250,12 @@ bool Follower::move(Block* block) {
     }
   }
   const OnStream on(where_);
-  c10::DataPtr memory = native->planned_block(twin->nbytes(), where_.device);
-  native->copy_bytes(memory.get(), block->data(), twin->nbytes(), where_.device);
-  twin->set_data_ptr_noswap(std::move(memory)); // which frees the block
-  refresh_from_twin(storage.get(), twin, where_.device);
+  c10::DataPtr memory = native->planned_block(owner->nbytes(), where_.device);
+  native->copy_bytes(memory.get(), block->data(), owner->nbytes(), where_.device);
+  owner->set_data_ptr_noswap(std::move(memory)); // which frees the block
+  if (is_twin) {
+    refresh_from_twin(storage.get(), owner, where_.device);
+  }
   ++moved_;
   return true;
 }
@@ -306,7 +315,8 @@ void Follower::diverge(const char* why, bool at_a_call) {
 void Follower::run(const std::vector<Call>& calls, size_t count) {
   const OnStream on(where_);
   drain_current_stream(where_.device);
-  std::exception_ptr failure; // the first; what comes behind it was queued behind it
+  const Scoped inside(inside_, true); // kernels of a library call flagos' own operators
+  std::exception_ptr failure;         // the first; what comes behind it was queued behind it
   for (size_t i = 0; i < count; ++i) {
     try {
       calls[i].run(where_.device);
@@ -332,6 +342,9 @@ void Follower::launched() {
   set_pending(false);
   for (c10::StorageImpl* twin : std::exchange(kept_, {})) {
     c10::raw::intrusive_ptr::decref(twin);
+  }
+  for (void* data : std::exchange(kept_memory_, {})) {
+    free_from_pool(data);
   }
 }
 
@@ -517,7 +530,8 @@ void Follower::start_trace(const std::vector<uint64_t>& ops) {
   if (blocks_ == nullptr) {
     blocks_ = std::make_unique<Blocks>();
   }
-  capturer_ = native->capturer();
+  Capturer* capturer = native->capturer();
+  (capturer != nullptr && capturer->captures_afterwards() ? afterwards_ : capturer_) = capturer;
 }
 
 void Follower::drop_oldest_trace() {
@@ -556,7 +570,7 @@ void Follower::drop_trace(Trace* trace) {
 
 void Follower::record(Operator& op, c10::ArrayRef<c10::IValue> arguments, bool plain, Record*& record) {
   Position& position = place_.position();
-  const bool joins = plain && position.planned && !position.never && position.misses.is_over(now()) &&
+  const bool joins = plain && position.planned && position.never == nullptr && position.misses.is_over(now()) &&
       ((open_ != nullptr && !position.begins && open_->calls.size() < kMostCalls) || position.captures.is_over(now()));
   if (!joins) {
     close();
@@ -565,7 +579,7 @@ void Follower::record(Operator& op, c10::ArrayRef<c10::IValue> arguments, bool p
         op.why_native != nullptr              ? op.why_native
             : op.draws(arguments)             ? "random numbers"
             : !plain                          ? "arguments of other kinds"
-            : position.never                  ? "results that graphs cannot give"
+            : position.never != nullptr       ? position.never
             : !position.planned               ? "not repeated often enough yet"
             : !position.misses.is_over(now()) ? "calls whose arguments change"
                                               : "captured before, in vain");
@@ -621,6 +635,15 @@ void Follower::close() {
   if (bad_ || chunk->calls.size() < 2) {
     return;
   }
+  if (afterwards_ != nullptr) {
+    if (graphs_ >= kMostGraphs) {
+      return;
+    }
+    chunk->launchable = capture(*chunk);
+    if (chunk->launchable == nullptr) {
+      return;
+    }
+  }
   ++captured_;
   ++graphs_;
   auto& chunks = chunk->trace->positions[chunk->start].chunks;
@@ -631,9 +654,41 @@ void Follower::close() {
   chunks.push_back(std::move(chunk));
 }
 
+// Captures a chunk whose calls have run, by repeating them. Null if one of them cannot be captured, which no chunk will
+// have any more.
+std::unique_ptr<Launchable> Follower::capture(const Chunk& chunk) {
+  const std::unique_lock<std::shared_mutex> nobody_waits(waits_for_device);
+  const Scoped inside(inside_, true);
+  size_t captured = 0;
+  std::unique_ptr<Launchable> launchable;
+  try {
+    afterwards_->begin(where_.device);
+    afterwards_->enter();
+    try {
+      while (captured < chunk.calls.size() && chunk.calls[captured].queue_again(where_.device)) {
+        ++captured;
+      }
+    } catch (const std::exception&) { // the call that is next: it asks more of the device than a capture allows
+    }
+    afterwards_->leave();
+    launchable = afterwards_->end();
+  } catch (const c10::Error& error) {
+    TORCH_WARN_ONCE("flagos: automatic graphs cannot capture: ", error.what_without_backtrace());
+    return nullptr;
+  }
+  if (captured == chunk.calls.size()) {
+    return launchable;
+  }
+  const size_t place = chunk.trace->after(chunk.start, captured);
+  chunk.trace->positions[place].never = "operators that cannot be captured";
+  chunk.trace->positions[chunk.start].captures = {};
+  return nullptr;
+}
+
 void Follower::serving(bool now) {
   inside_ = now;
   planned_memory = now ? &*record_.script : nullptr;
+  waited_ = now ? times_waited : waited_;
   if (is_deferred()) {
     now ? capturer_->enter() : capturer_->leave();
   }
@@ -646,8 +701,8 @@ void Follower::note(const torch::jit::Stack& arguments, const torch::jit::Stack&
     if (!tensor.defined() || tensor.device().type() != kFlagos || !tensor.has_storage()) {
       return;
     }
-    if (const c10::StorageImpl* twin = twin_of(tensor.storage().data_ptr()); twin != nullptr) {
-      if (Block* block = block_of(twin->data_ptr()); block != nullptr) {
+    if (const c10::StorageImpl* owner = owner_of(tensor.storage().unsafeGetStorageImpl()); owner != nullptr) {
+      if (Block* block = block_of(owner->data_ptr()); block != nullptr) {
         block->belongs_to(tensor.storage());
       }
     }
@@ -660,6 +715,11 @@ void Follower::note(const torch::jit::Stack& arguments, const torch::jit::Stack&
         own(each.toTensor());
       }
     }
+  }
+  if (times_waited != waited_) {
+    record_.position->never = "the host takes part";
+    close();
+    return;
   }
   if (!record_.joins || open_ == nullptr) {
     return;
@@ -683,7 +743,7 @@ void Follower::note(const torch::jit::Stack& arguments, const torch::jit::Stack&
       (capturer_ == nullptr || !capturer_->took_other_memory());
   if (!known || !call.describe(arguments, results)) {
     bad_ = capturer_ != nullptr; // it was captured with the others
-    record_.position->never = true;
+    record_.position->never = "results that graphs cannot give";
     close();
     return;
   }
@@ -735,8 +795,8 @@ void Follower::cut(const char* why) {
 
 void Follower::forget_lent(const c10::StorageImpl* storage) {
   const void* data = storage->data();
-  const c10::StorageImpl* twin = twin_of(storage->data_ptr());
-  Block* block = twin != nullptr ? block_of(twin->data_ptr()) : nullptr;
+  const c10::StorageImpl* owner = owner_of(storage);
+  Block* block = owner != nullptr ? block_of(owner->data_ptr()) : nullptr;
   for (const auto& trace : traces_) {
     for (Position& position : trace->positions) {
       graphs_ -= static_cast<int64_t>(std::erase_if(position.chunks, [&](const auto& chunk) {
@@ -756,6 +816,14 @@ bool Follower::keep(c10::StorageImpl* twin) {
     return false;
   }
   kept_.push_back(twin);
+  return true;
+}
+
+bool Follower::keep_memory(void* data) {
+  if (chunk_ == nullptr) {
+    return false;
+  }
+  kept_memory_.push_back(data);
   return true;
 }
 
@@ -840,6 +908,16 @@ Counts Follower::counts() const {
   }
   for (const auto& [why, times] : cuts_) {
     all[why] += times;
+  }
+  return all;
+}
+
+Counts Follower::followed_calls() {
+  Counts all;
+  for (const Operator* op : Operators::instance().made()) {
+    if (op->followed != 0) {
+      all[c10::toString(op->op.operator_name())] += op->followed;
+    }
   }
   return all;
 }

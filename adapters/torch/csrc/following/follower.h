@@ -123,10 +123,13 @@ class Follower {
   void forget_lent(const c10::StorageImpl* storage);
   // Keeps memory until what is pending is launched; false if nothing is.
   bool keep(c10::StorageImpl* twin);
+  bool keep_memory(void* data);
   // Gives the memory of all graphs back, and the graphs with it; false if there was none.
   bool release();
   void forked();
   Counts counts() const;
+  // The calls that were followed, by operator.
+  static Counts followed_calls();
   // The calls that ran natively: by operator, and by reason.
   std::unordered_map<std::string, Counts> native_calls() const;
   // For tests of the tests: 1 launches every second graph one call late, 2 gives a block twice; 0 does neither.
@@ -164,6 +167,7 @@ class Follower {
   void record(Operator& op, c10::ArrayRef<c10::IValue> arguments, bool plain, Record*& record);
   void open();
   void close();
+  std::unique_ptr<Launchable> capture(const Chunk& chunk);
   // Has no graph know the memory of the call's arguments.
   void lend_arguments(c10::ArrayRef<c10::IValue> arguments);
   void forget(Block* block);
@@ -183,6 +187,7 @@ class Follower {
   std::vector<std::unique_ptr<Trace>> traces_;
   std::unordered_multimap<uint64_t, Place> places_; // by the last operators up to there
   std::vector<c10::StorageImpl*> kept_;             // until what is pending is launched
+  std::vector<void*> kept_memory_;                  // likewise
 
   Chunk* chunk_ = nullptr;      // being followed
   const Chunk* busy_ = nullptr; // being launched, or looked at: it outlives a release of memory
@@ -194,10 +199,12 @@ class Follower {
   Place lost_;    // the last place that was known
   Recent recent_; // since then
 
-  Capturer* capturer_ = nullptr;
-  std::unique_ptr<Chunk> open_; // being captured
-  bool bad_ = false;            // whether a call was captured that cannot be followed
+  Capturer* capturer_ = nullptr;   // of calls as they come
+  Capturer* afterwards_ = nullptr; // of chunks that are whole
+  std::unique_ptr<Chunk> open_;    // being captured
+  bool bad_ = false;               // whether a call was captured that cannot be followed
   Record record_;
+  uint64_t waited_ = 0; // how often the thread had waited before the recorded call
   int64_t fault_ = 0;
 
   int64_t calls_ = 0;

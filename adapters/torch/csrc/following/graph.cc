@@ -11,18 +11,26 @@
 #include <utility>
 
 #include "following/key.h"
+#include "following/storage.h"
 #include "runtime/below_functionality.h"
+#include "runtime/pool_memory.h"
+#include "runtime/scoped.h"
 #include "runtime/storage.h"
 #include "runtime/stream.h"
 
 namespace flagos::following {
 
 at::Tensor Made::make(c10::DeviceIndex device) const {
-  const c10::Device label = native_device(device);
+  const c10::Device label = label_of(device);
   c10::DataPtr data = block != nullptr ? block->take(label, /*by_address=*/false) : c10::DataPtr(nullptr, label);
-  auto twin = c10::make_intrusive<c10::StorageImpl>(
-      c10::StorageImpl::use_byte_size_t{}, static_cast<int64_t>(nbytes), std::move(data), allocator, resizable);
-  c10::Storage storage = wrap_storage(c10::Storage(std::move(twin)), device);
+  c10::Storage storage(
+      c10::make_intrusive<c10::StorageImpl>(
+          c10::StorageImpl::use_byte_size_t{}, static_cast<int64_t>(nbytes), std::move(data), allocator, resizable));
+  if (native->by_copies) {
+    note_birth(storage.data());
+  } else {
+    storage = wrap_storage(std::move(storage), device);
+  }
   if (block != nullptr) {
     block->belongs_to(storage);
   }
@@ -34,16 +42,24 @@ at::Tensor Made::make(c10::DeviceIndex device) const {
 
 namespace {
 
+constexpr c10::DispatchKeySet kFlagosKeys(c10::DispatchKey::PrivateUse1);
+
+// Of the kernels that serve calls again.
+c10::DispatchKeySet kernel_keys() {
+  return native->by_copies ? kFlagosKeys : native->keys;
+}
+
 void count_write(const at::Tensor& tensor) {
   if (tensor.defined() && tensor.unsafeGetTensorImpl()->version_counter().enabled()) {
     tensor.unsafeGetTensorImpl()->bump_version();
   }
 }
 
-// Tensors over the memory of flagos ones, which they do not hold: native ones, or flagos ones.
+// Tensors for kernels over the memory of flagos ones, which they do not hold: native ones, or, where the kernels are a
+// library's or the operator says how it repeats, again flagos ones.
 class Addressed {
  public:
-  explicit Addressed(bool are_native) : are_native_(are_native) {}
+  explicit Addressed(bool are_native) : are_native_(are_native && !native->by_copies) {}
 
   std::optional<c10::IValue> value(const c10::IValue& from) {
     if (from.isTensor()) {
@@ -92,17 +108,15 @@ class Addressed {
       addressed = c10::Storage(
           c10::Storage::use_byte_size_t{},
           storage->nbytes(),
-          c10::DataPtr(const_cast<void*>(storage->data()), native_device(impl->device().index())),
+          c10::DataPtr(const_cast<void*>(storage->data()), label_of(impl->device().index())),
           /*allocator=*/nullptr,
           /*resizable=*/false);
-      if (!are_native_) {
+      if (!are_native_ && !native->by_copies) {
         addressed = wrap_storage(std::move(addressed), impl->device().index());
       }
     }
     at::Tensor to = at::detail::make_tensor<c10::TensorImpl>(
-        c10::Storage(addressed),
-        are_native_ ? native->keys : c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
-        impl->dtype());
+        c10::Storage(addressed), are_native_ ? native->keys : kFlagosKeys, impl->dtype());
     to.unsafeGetTensorImpl()->set_sizes_and_strides(impl->sizes(), impl->strides(), impl->storage_offset());
     if (impl->is_wrapped_number()) {
       to.unsafeGetTensorImpl()->set_wrapped_number(true);
@@ -187,11 +201,11 @@ bool Call::describe(const torch::jit::Stack& arguments, const c10::IValue& value
     return false;
   }
   const c10::StorageImpl* storage = impl->unsafe_storage().unsafeGetStorageImpl();
-  const c10::StorageImpl* twin = twin_of(storage->data_ptr());
-  if (twin == nullptr) {
+  const c10::StorageImpl* owner = owner_of(storage);
+  if (owner == nullptr) {
     return false;
   }
-  Block* block = block_of(twin->data_ptr());
+  Block* block = block_of(owner->data_ptr());
   if (block == nullptr && (storage->nbytes() != 0 || is_storage_of(arguments, storage))) {
     return false;
   }
@@ -203,8 +217,8 @@ bool Call::describe(const torch::jit::Stack& arguments, const c10::IValue& value
   made.push_back({
       .block = block,
       .nbytes = storage->nbytes(),
-      .allocator = const_cast<c10::StorageImpl*>(twin)->allocator(),
-      .resizable = twin->resizable(),
+      .allocator = const_cast<c10::StorageImpl*>(owner)->allocator(),
+      .resizable = owner->resizable(),
       .offset = impl->storage_offset(),
       .sizes = {impl->sizes().begin(), impl->sizes().end()},
       .strides = {impl->strides().begin(), impl->strides().end()},
@@ -261,19 +275,98 @@ void Call::run(c10::DeviceIndex device) const {
   if (op->only_allocates) {
     return;
   }
-  torch::jit::Stack stack = addressed;
-  const NativePoolScope pool(device);
-  const BelowFunctionality below;
-  const Modes::Scope modes(words[1]);
-  if (op->repeats) {
-    op->repeats(stack);
-  } else {
-    op->op.redispatchBoxed(flagos::native->keys, &stack);
-  }
+  const torch::jit::Stack stack = repeat(device);
   const size_t first = stack.size() - results.size();
   for (size_t i = 0; i < results.size(); ++i) {
     place(results[i], stack[first + i], device);
   }
+}
+
+// What the kernel gives for the same arguments.
+torch::jit::Stack Call::repeat(c10::DeviceIndex device) const {
+  torch::jit::Stack stack = addressed;
+  const NativePoolScope pool(device);
+  const BelowFunctionality below;
+  const Modes::Scope modes(words[1]);
+  const Scoped counted(repeats_call, true);
+  if (op->repeats) {
+    op->repeats(stack);
+  } else {
+    op->op.redispatchBoxed(kernel_keys(), &stack);
+  }
+  return stack;
+}
+
+namespace {
+
+// Gives a call the blocks that it had before, in the same order, whoever has them now.
+class SameBlocks final : public PlannedMemory {
+ public:
+  explicit SameBlocks(const std::vector<Block*>& blocks) : blocks_(blocks), before_(planned_memory) {
+    planned_memory = this;
+  }
+  ~SameBlocks() override {
+    planned_memory = before_;
+  }
+  SameBlocks(const SameBlocks&) = delete;
+  SameBlocks& operator=(const SameBlocks&) = delete;
+
+  c10::DataPtr allocate(size_t nbytes, c10::Device label) override {
+    if (nbytes == 0) {
+      return {};
+    }
+    if (next_ == blocks_.size() || blocks_[next_]->size < nbytes) {
+      differs_ = true;
+      return {};
+    }
+    return {blocks_[next_++]->data(), label};
+  }
+  bool gave_all() const {
+    return !differs_ && next_ == blocks_.size();
+  }
+
+ private:
+  const std::vector<Block*>& blocks_;
+  PlannedMemory* before_;
+  size_t next_ = 0;
+  bool differs_ = false;
+};
+
+} // namespace
+
+bool Call::queue_again(c10::DeviceIndex device) const {
+  if (op->only_allocates) {
+    return true;
+  }
+  const SameBlocks same(blocks);
+  const torch::jit::Stack stack = repeat(device);
+  const size_t first = stack.size() - results.size();
+  for (size_t i = 0; i < results.size(); ++i) {
+    if (!is_in_place(results[i], stack[first + i])) {
+      return false;
+    }
+  }
+  return same.gave_all();
+}
+
+// Whether a result is where the program has it.
+bool Call::is_in_place(const Result& result, const c10::IValue& value) const {
+  if (result.what == Result::What::kList) {
+    const auto& list = value.toListRef();
+    for (size_t i = 0; i < list.size(); ++i) {
+      if (!is_in_place(result.parts[i], list[i])) {
+        return false;
+      }
+    }
+    return list.size() == result.parts.size();
+  }
+  if (result.what != Result::What::kMade || made[result.place].block == nullptr) {
+    return true;
+  }
+  const Made& to = made[result.place];
+  const at::Tensor& from = value.toTensor();
+  return from.sizes() == to.sizes && from.strides() == to.strides && from.dtype() == to.dtype &&
+      from.storage_offset() == to.offset && from.storage().data() == to.block->data();
 }
 
 // Puts what the kernel made where the program has it.
@@ -297,8 +390,7 @@ void Call::place(const Result& result, const c10::IValue& value, c10::DeviceInde
       op->op.operator_name(),
       " gave a result of another shape than before for the same arguments; set FLAGOS_GRAPHS=off and report it");
   const size_t before = static_cast<size_t>(to.offset) * to.dtype.itemsize();
-  if (from.is_cpu() &&
-      flagos::native->type != c10::kCPU) { // the state of random numbers, which captured attention has there
+  if (from.is_cpu() && !native->host_computes()) { // the state of random numbers, which captured attention has there
     at::from_blob(
         static_cast<char*>(to.block->data()) + before,
         to.sizes,

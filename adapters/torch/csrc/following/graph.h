@@ -53,11 +53,15 @@ struct Call {
   void make_results(c10::ArrayRef<c10::IValue> arguments, torch::jit::Stack& stack, c10::DeviceIndex device) const;
   // Has the call done again, at the addresses where it was done before.
   void run(c10::DeviceIndex device) const;
+  // Queues the call once more, with its results in the same blocks; false if it does not come out as before.
+  bool queue_again(c10::DeviceIndex device) const;
   bool uses(const Block* block, const void* address) const;
 
  private:
   bool describe(const torch::jit::Stack& arguments, const c10::IValue& value, Result& result);
+  torch::jit::Stack repeat(c10::DeviceIndex device) const;
   void place(const Result& result, const c10::IValue& value, c10::DeviceIndex device) const;
+  bool is_in_place(const Result& result, const c10::IValue& value) const;
 };
 
 struct Trace;
@@ -94,7 +98,7 @@ struct Position {
   std::vector<std::unique_ptr<Chunk>> chunks; // that begin here
   Patience captures;                          // that began here
   Patience misses;                            // the call was another than the captured one
-  bool never = false;                         // whether no graph repeats the call
+  const char* never = nullptr;                // why no graph repeats the call
   bool planned = false;                       // whether the call was served from planned memory before
   bool begins = false;                        // whether a chunk has to end before this call
 };

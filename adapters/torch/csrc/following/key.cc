@@ -8,7 +8,7 @@
 #include <cstring>
 #include <string_view>
 
-#include "runtime/twin.h"
+#include "following/storage.h"
 
 namespace flagos::following {
 
@@ -104,7 +104,7 @@ void Key::tensor(const at::Tensor& tensor) {
   }
   // Memory of others may be theirs again before the call is launched: it has no twin.
   const auto is_ours = [](const c10::StorageImpl* storage) {
-    return storage->nbytes() == 0 || twin_of(storage->data_ptr()) != nullptr;
+    return storage->nbytes() == 0 || owner_of(storage) != nullptr;
   };
   if (!is_plain(impl) || impl->device().type() != kFlagos || (device_ >= 0 && device_ != impl->device().index()) ||
       !is_ours(impl->unsafe_storage().unsafeGetStorageImpl())) {

@@ -2,6 +2,7 @@
 #include "following/operator.h"
 
 #include <atomic>
+#include <utility>
 
 namespace flagos::following {
 
@@ -22,7 +23,12 @@ std::optional<size_t> dropout_of(const c10::OperatorHandle& op) {
 
 } // namespace
 
-Operator::Operator(const c10::OperatorHandle& op, uint64_t written, bool counts, const char* why_native)
+Operator::Operator(
+    const c10::OperatorHandle& op,
+    uint64_t written,
+    bool counts,
+    const char* why_native,
+    Repeats repeats)
     : op(op),
       id(next_id()),
       num_arguments(op.schema().arguments().size()),
@@ -30,6 +36,50 @@ Operator::Operator(const c10::OperatorHandle& op, uint64_t written, bool counts,
       written(written),
       counts(counts),
       why_native(why_native),
-      dropout(dropout_of(op)) {}
+      repeats(std::move(repeats)),
+      dropout(dropout_of(op)) {
+  Operators::instance().add(*this);
+}
+
+Operators& Operators::instance() {
+  static auto* operators = new Operators(); // never destroyed, as kernels are
+  return *operators;
+}
+
+void Operators::add(const std::string& name, Make make) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  entries_[name].make = make;
+}
+
+void Operators::add(Operator& op) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (op.repeats) {
+    repeating_.push_back(&op);
+  } else {
+    entries_[c10::toString(op.op.operator_name())].op = &op;
+  }
+}
+
+Operator* Operators::find(const std::string& name) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  const auto found = entries_.find(name);
+  if (found == entries_.end() || found->second.op != nullptr) {
+    return found == entries_.end() ? nullptr : found->second.op;
+  }
+  const Make make = found->second.make;
+  lock.unlock(); // it adds what it makes
+  return &make();
+}
+
+std::vector<const Operator*> Operators::made() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  std::vector<const Operator*> made = repeating_;
+  for (const auto& [name, entry] : entries_) {
+    if (entry.op != nullptr) {
+      made.push_back(entry.op);
+    }
+  }
+  return made;
+}
 
 } // namespace flagos::following

@@ -4,6 +4,7 @@
 #include <pthread.h>
 
 #include "following/follower.h"
+#include "runtime/pool_memory.h"
 #include "runtime/storage.h"
 
 namespace flagos::following {
@@ -37,6 +38,11 @@ void attach() {
       Follower& follower = Follower::instance();
       const Lock lock(follower.mutex);
       return follower.keep(twin);
+    };
+    keep_pool_memory = [](void* data) {
+      Follower& follower = Follower::instance();
+      const Lock lock(follower.mutex);
+      return follower.keep_memory(data);
     };
     release_graphs = [] {
       Follower& follower = Follower::instance();
@@ -80,9 +86,14 @@ void register_following(torch::Library& library) {
     Follower::instance().want(graphs);
   });
   library.def("graphs_wanted() -> bool", [] { return are_graphs_wanted(); });
+  library.def("graphs_supported() -> bool", [] { return native->has_graphs(); });
   library.def("graphs_counts() -> Dict(str, int)", [] {
     const Lock lock(Follower::instance().mutex);
     return to_dict(Follower::instance().counts());
+  });
+  library.def("graphs_followed_calls() -> Dict(str, int)", [] {
+    const Lock lock(Follower::instance().mutex);
+    return to_dict(Follower::followed_calls());
   });
   library.def("graphs_native_calls() -> Dict(str, Dict(str, int))", [] {
     const Lock lock(Follower::instance().mutex);

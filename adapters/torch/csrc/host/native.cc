@@ -108,6 +108,9 @@ class HostNative final : public Native {
     give_twin(storage, twin, std::move(data), nbytes);
   }
 
+  bool has_graphs() const override {
+    return true;
+  }
   void prepare_graphs() const override {}
   c10::DataPtr planned_block(size_t nbytes, c10::DeviceIndex device) const override {
     return allocate_from_pool(nbytes, device, native_device(device));

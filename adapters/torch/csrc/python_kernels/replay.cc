@@ -162,14 +162,20 @@ following::Operator& Program::followed(const c10::OperatorHandle& op, uint64_t w
   if (following::Operator* known = followed_.load(std::memory_order_acquire)) {
     return *known;
   }
-  auto made = std::make_unique<following::Operator>(op, written, /*counts=*/false, /*why_native=*/nullptr);
-  made->repeats = [this, num_arguments = made->num_arguments](torch::jit::Stack& stack) {
-    Signature signature;
-    TORCH_INTERNAL_ASSERT(signature.describe(stack, num_arguments), "flagos: a followed call has no signature");
-    run(signature, &stack, num_arguments);
-  };
-  following::Operator* known = nullptr;
-  return followed_.compare_exchange_strong(known, made.get(), std::memory_order_acq_rel) ? *made.release() : *known;
+  static std::mutex making;
+  const std::lock_guard<std::mutex> lock(making);
+  following::Operator* made = followed_.load(std::memory_order_acquire);
+  if (made == nullptr) {
+    const size_t num_arguments = op.schema().arguments().size();
+    const auto repeats = [this, num_arguments](torch::jit::Stack& stack) {
+      Signature signature;
+      TORCH_INTERNAL_ASSERT(signature.describe(stack, num_arguments), "flagos: a followed call has no signature");
+      run(signature, &stack, num_arguments);
+    };
+    made = new following::Operator(op, written, /*counts=*/false, /*why_native=*/nullptr, repeats);
+    followed_.store(made, std::memory_order_release);
+  }
+  return *made;
 }
 
 Recordings::~Recordings() {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/allocator.h"
 
+#include "runtime/pool_memory.h"
+
 #include <pthread.h>
 
 #include <atomic>
@@ -8,6 +10,8 @@
 #include <mutex>
 #include <optional>
 #include <unordered_map>
+
+#include "runtime/twin.h"
 
 namespace flagos {
 
@@ -68,6 +72,9 @@ void report_to_profiler(void* data, int64_t delta, c10::DeviceIndex device) {
 
 // The address is the whole context of the memory: users of `raw_allocate` (oneDNN's scratch memory) need that.
 void free_with_context(void* data) {
+  if (C10_UNLIKELY(__atomic_load_n(&calls_pending, __ATOMIC_ACQUIRE)) && native->by_copies && keep_pool_memory(data)) {
+    return;
+  }
   free_from_pool(data);
 }
 
@@ -148,6 +155,15 @@ class PinnedAllocator final : public at::HostAllocator {
 
 } // namespace
 
+bool is_from_pool(const c10::DataPtr& memory) {
+  return memory.get_deleter() == &free_with_context;
+}
+
+bool (*keep_pool_memory)(void* data) = nullptr;
+thread_local bool repeats_call = false;
+thread_local uint64_t times_waited = 0;
+std::shared_mutex waits_for_device;
+
 bool free_from_pool(void* data) {
   if (C10_UNLIKELY(give_back_planned != nullptr && give_back_planned(data))) {
     return true;
@@ -164,6 +180,9 @@ c10::DataPtr allocate_from_pool(size_t nbytes, c10::DeviceIndex device, c10::Dev
   check(core->init());
   if (C10_UNLIKELY(planned_memory != nullptr)) {
     if (c10::DataPtr planned = planned_memory->allocate(nbytes, label)) {
+      if (native->by_copies) {
+        note_birth(planned.get());
+      }
       return planned;
     }
   }
@@ -173,6 +192,9 @@ c10::DataPtr allocate_from_pool(size_t nbytes, c10::DeviceIndex device, c10::Dev
     status = core->mem_alloc_at(device, current_stream(device), nbytes, &data);
   }
   check(status);
+  if (native->by_copies) {
+    note_birth(data);
+  }
   if (C10_UNLIKELY(c10::memoryProfilingEnabled()) && data != nullptr) {
     ReportedAllocations::instance().add(data, {nbytes, device});
     report_to_profiler(data, static_cast<int64_t>(nbytes), device);

@@ -20,6 +20,11 @@ class Launchable {
 class Capturer {
  public:
   virtual ~Capturer() = default;
+  // Whether calls run as they come, and are captured by repeating them when their chunk is whole: within one call, on
+  // one thread.
+  virtual bool captures_afterwards() const {
+    return false;
+  }
   // Opens a capture on a stream of its own.
   virtual void begin(c10::DeviceIndex device) = 0;
   // Makes that stream, or again the one before, the current stream of this thread.

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
+#include <shared_mutex>
+
 #include "runtime/allocator.h"
+#include "runtime/pool_memory.h"
 #include "runtime/register.h"
 #include "torch_version.h"
 
@@ -80,6 +83,7 @@ class FlagosGuard final : public c10::impl::DeviceGuardImplInterface {
   }
   void synchronizeDevice(const c10::DeviceIndex device) const override {
     launch_pending("synchronize");
+    const std::shared_lock<std::shared_mutex> waiting(waits_for_device);
     check(core->device_sync(device < 0 ? current_device() : device));
   }
 

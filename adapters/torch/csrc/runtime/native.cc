@@ -40,27 +40,6 @@ bool Native::is_capturing(c10::DeviceIndex /*device*/) const {
   return false;
 }
 
-void Native::prepare_graphs() const {
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      false,
-      "flagos: there are no automatic graphs on the vendor ",
-      vendor,
-      " yet, only on NVIDIA GPUs and the host: set FLAGOS_GRAPHS=off or leave it out");
-}
-
-c10::DataPtr Native::planned_block(size_t /*nbytes*/, c10::DeviceIndex /*device*/) const {
-  prepare_graphs();
-  return {};
-}
-
-void Native::copy_bytes(void* /*to*/, const void* /*from*/, size_t /*nbytes*/, c10::DeviceIndex /*device*/) const {
-  prepare_graphs();
-}
-
-void Native::set_stream(c10::DeviceIndex /*device*/, uint64_t /*stream*/) const {
-  prepare_graphs();
-}
-
 void open_native_device() {
   check(core->init());
   native->open();

@@ -93,17 +93,19 @@ class Native {
 
   // Whether the current stream of `device` is being captured into a graph.
   virtual bool is_capturing(c10::DeviceIndex device) const;
+  // Whether automatic graphs can follow its calls.
+  virtual bool has_graphs() const = 0;
   // For automatic graphs: throws where there are none, and does what they need once.
-  virtual void prepare_graphs() const;
+  virtual void prepare_graphs() const = 0;
   // Captures their work; null where they repeat their calls one by one.
   virtual Capturer* capturer() const {
     return nullptr;
   }
   // Memory from the pool of a device, for its current stream.
-  virtual c10::DataPtr planned_block(size_t nbytes, c10::DeviceIndex device) const;
+  virtual c10::DataPtr planned_block(size_t nbytes, c10::DeviceIndex device) const = 0;
   // Copies device memory on the current stream.
-  virtual void copy_bytes(void* to, const void* from, size_t nbytes, c10::DeviceIndex device) const;
-  virtual void set_stream(c10::DeviceIndex device, uint64_t stream) const;
+  virtual void copy_bytes(void* to, const void* from, size_t nbytes, c10::DeviceIndex device) const = 0;
+  virtual void set_stream(c10::DeviceIndex device, uint64_t stream) const = 0;
   // To be called by a thread that asks for events while others may capture.
   virtual void leave_captures_alone() const {}
   // The native device's own; null for events of the core.

@@ -3,6 +3,7 @@
 // device; ordinary host memory must stay until `wait_for_stream`.
 #pragma once
 
+#include "runtime/pool_memory.h"
 #include "runtime/stream.h"
 
 namespace flagos {
@@ -14,6 +15,7 @@ inline void queue_copy(c10::DeviceIndex device, void* to, const void* from, size
 }
 
 inline void wait_for_stream(c10::DeviceIndex device) {
+  ++times_waited;
   check(core->stream_sync(device, current_stream(device)));
 }
 

@@ -12,9 +12,11 @@
 #include "aten/alias.h"
 #include "aten/boxed.h"
 #include "aten/each_tensor.h"
+#include "aten/never_followed.h"
 #include "aten/register.h"
 #include "aten/traced.h"
 #include "runtime/allocator.h"
+#include "runtime/pool_memory.h"
 #include "vendor_library/call.h"
 #include "vendor_library/cpu_form.h"
 #include "vendor_library/indices.h"
@@ -322,10 +324,17 @@ class LibraryKernel final : public c10::OperatorKernel {
         kernel_(kernel_of(op)),
         num_arguments_(op.schema().arguments().size()),
         composite_(left_to_composite(op, native_key)),
-        traced_inside_(kernel_.particulars.has(kTracedInside)) {}
+        traced_inside_(kernel_.particulars.has(kTracedInside)) {
+    if (!kernel_.found.refusal && native_keys_.has(native->dense) && !traits_.metadata_only) {
+      followed_ =
+          std::make_unique<following::Operator>(op, traits_.writes, traits_.counts_versions, why_never_followed(op));
+    }
+  }
 
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, torch::jit::Stack* stack) {
-    count_call(slot_);
+    if (C10_LIKELY(!repeats_call)) {
+      count_call(slot_);
+    }
     const uint32_t route = route_of(slot_);
     if (C10_UNLIKELY(route == FLAGOS_ROUTE_BLOCKED)) {
       raise_blocked(name_.c_str());
@@ -335,10 +344,32 @@ class LibraryKernel final : public c10::OperatorKernel {
       return;
     }
     const Refusal* refusal = refused_before(route);
+    if (are_graphs_wanted() && refusal == nullptr && followed_ != nullptr) {
+      following::Turn turn(*followed_, *stack);
+      if (turn.followed()) {
+        log_dispatch(slot_, name_.c_str(), native->name.c_str());
+        return;
+      }
+      if (turn.records()) {
+        turn.serve(*stack, [&](torch::jit::Stack& arguments) { serve(op, &arguments, route, nullptr); });
+        return;
+      }
+    } else if (refusal != nullptr && !traits_.metadata_only && !(composite_ && route != FLAGOS_ROUTE_CPU_FALLBACK)) {
+      launch_pending(name_.c_str()); // the CPU looks at the device; parts of a composite are seen by themselves
+    }
+    serve(op, stack, route, refusal);
+  }
+
+ private:
+  // `refusal`: why the library is not asked; null if it is.
+  void serve(const c10::OperatorHandle& op, torch::jit::Stack* stack, uint32_t route, const Refusal* refusal) {
     Refusal of_this_call;
     if (C10_LIKELY(refusal == nullptr)) {
       of_this_call = by_library(stack);
       if (!of_this_call) {
+        if (C10_UNLIKELY(repeats_call)) {
+          return;
+        }
         log_dispatch(slot_, name_.c_str(), native->name.c_str());
         return;
       }
@@ -353,7 +384,6 @@ class LibraryKernel final : public c10::OperatorKernel {
     call_cpu(op, native_keys_, stack, traits_, kernel_, name_, refusal->reason());
   }
 
- private:
   // The reason why the library is not even asked; null if it is.
   const Refusal* refused_before(uint32_t route) const {
     if (kernel_.found.refusal) {
@@ -382,6 +412,7 @@ class LibraryKernel final : public c10::OperatorKernel {
   size_t num_arguments_;
   bool composite_; // torch computes it of other operators
   bool traced_inside_;
+  std::unique_ptr<following::Operator> followed_; // null where the library serves no call
 };
 
 } // namespace

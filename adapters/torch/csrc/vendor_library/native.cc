@@ -14,6 +14,7 @@
 #include "runtime/below_functionality.h"
 #include "runtime/mirrors.h"
 #include "runtime/register.h"
+#include "vendor_library/capture.h"
 #include "vendor_library/kernel.h"
 #include "vendor_library/register.h"
 
@@ -62,7 +63,14 @@ class LibraryAllocator final : public CoreAllocator {
     return nullptr; // torch would read and write raw device memory
   }
   void copy_data(void* destination, const void* source, std::size_t count) const override {
+    launch_pending("a copy of a storage");
     copy_device_memory(static_cast<c10::DeviceIndex>(core->mem_device_of(destination)), destination, source, count);
+  }
+  void emptyCache(c10::MempoolId_t pool) override {
+    if (release_graphs != nullptr) {
+      release_graphs(); // they may use memory that goes back to the device
+    }
+    CoreAllocator::emptyCache(pool);
   }
   void recordStream(const c10::DataPtr& data, c10::Stream stream) override {
     if (core->mem_device_of(data.get()) >= 0) {
@@ -93,6 +101,31 @@ class LibraryNative final : public Native {
 
   void serve(const c10::OperatorHandle& op, torch::jit::Stack* stack, const Traits& traits) const override {
     serve_by_library(op, stack, traits);
+  }
+
+  bool has_graphs() const override {
+    return core->init() == FLAGOS_OK && core->graph_supported() == FLAGOS_OK;
+  }
+  void prepare_graphs() const override {
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        core->graph_supported() == FLAGOS_OK,
+        "flagos: there are no automatic graphs on the vendor ",
+        vendor,
+        ": ",
+        core->last_error(),
+        "; set FLAGOS_GRAPHS=off or leave it out");
+  }
+  Capturer* capturer() const override {
+    return library_capturer();
+  }
+  c10::DataPtr planned_block(size_t nbytes, c10::DeviceIndex device) const override {
+    return device_memory(nbytes, device);
+  }
+  void copy_bytes(void* to, const void* from, size_t nbytes, c10::DeviceIndex device) const override {
+    queue_copy(device, to, from, nbytes);
+  }
+  void set_stream(c10::DeviceIndex device, uint64_t stream) const override {
+    set_current_stream(device, stream);
   }
 
   bool is_capturing(c10::DeviceIndex device) const override {

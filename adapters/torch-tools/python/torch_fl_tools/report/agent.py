@@ -184,6 +184,7 @@ class _Agent:
             if name in operators:
                 operators[name]["device"] = kernels
         _explain(operators)
+        _add_graphs(operators)
         return {
             **self._start(),
             "ended": ended,
@@ -226,6 +227,16 @@ def _explain(operators: dict[str, Operator]) -> None:
                 }
                 for one in plan["candidates"]
             ]
+
+
+def _add_graphs(operators: dict[str, Operator]) -> None:
+    """Add how many calls automatic graphs followed, and why others ran natively."""
+    for name, calls in torch.ops.flagos.graphs_followed_calls().items():
+        if name in operators:
+            operators[name]["followed"] = calls
+    for name, reasons in torch.ops.flagos.graphs_native_calls().items():
+        if name in operators:
+            operators[name]["native"] = dict(reasons)
 
 
 def _speed() -> Speed:

@@ -45,6 +45,8 @@ class Operator:
     decided_by: str | None
     alternatives: list[Alternative]
     ratios: dict[str, float]  # of FlagGems' time to the native one, on the host and on the device
+    followed: int  # calls that automatic graphs followed
+    native: dict[str, int]  # calls that they did not while they were on, by reasons
 
     @property
     def has_alternatives(self) -> bool:
@@ -249,6 +251,8 @@ def _operator(
         decided_by=entry.get("decided_by"),
         alternatives=alternatives,
         ratios=ratios.get(op.removeprefix("aten::"), {}) if op.startswith("aten::") else {},
+        followed=entry.get("followed", 0),
+        native=entry.get("native", {}),
     )
 
 

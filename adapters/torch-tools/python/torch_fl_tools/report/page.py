@@ -75,6 +75,12 @@ class _Section:
         fell = [one for one in self.process.operators if one.fallbacks]
         return sorted(fell, key=lambda one: -one.fallbacks)
 
+    @property
+    def seen_by_graphs(self) -> list[Operator]:
+        """The operators that were called while automatic graphs were on, those with the most native calls first."""
+        seen = [one for one in self.process.operators if one.followed or one.native]
+        return sorted(seen, key=lambda one: (-sum(one.native.values()), -one.followed, one.op))
+
     def shares(self, field: str, title: str) -> Markup:
         """A bar of what each implementation has of a sum."""
         parts = [(one.name, getattr(one, field)) for one in self.process.implementations]

@@ -44,6 +44,8 @@ class Operator(Served, total=False):
 
     host: HostTime
     device: DeviceCalls
+    followed: int  # calls that automatic graphs followed
+    native: dict[str, int]  # calls that they did not, by reasons
     first_reason: str  # of a fallback
     reasons: dict[str, int]  # of fallbacks
     decided_by: str

@@ -76,7 +76,7 @@ struct TypedLists<Op, kWritten, void(Arguments...)> {
       return Op::redispatch(kTensorByTensor, arguments...);
     }
     if (are_graphs_wanted()) {
-      FollowedCall<Op> followed(/*only_allocates=*/false, arguments...);
+      FollowedCall<Op> followed(arguments...);
       if (followed.serve()) {
         return;
       }

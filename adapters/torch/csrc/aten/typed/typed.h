@@ -300,7 +300,7 @@ struct Typed<Op, Result(Arguments...)> {
       return Op::redispatch(kTensorByTensor, arguments...);
     }
     if (are_graphs_wanted()) {
-      FollowedCall<Op> followed(/*only_allocates=*/false, arguments...);
+      FollowedCall<Op> followed(arguments...);
       if (followed.serve()) {
         return followed.result(arguments...);
       }
@@ -347,6 +347,7 @@ template <class Op, class Kernel>
 void register_if_native(Registrar& registrar, Kernel kernel) {
   if (has_kernel(c10::Dispatcher::singleton().findSchemaOrThrow(Op::name, Op::overload_name), native->dense)) {
     registrar.kernel<Op>(kernel);
+    FollowedCall<Op>::note();
   }
 }
 

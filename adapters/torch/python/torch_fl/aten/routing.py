@@ -10,8 +10,11 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import torch
+
 import flagos
-from flagos import _core, counting, plan_listeners
+from flagos import _core, counting, explanation, plan_listeners
+from flagos.plan_entry import PlanEntry
 from torch_fl import python_kernels
 from torch_fl.native import native
 
@@ -23,6 +26,13 @@ def _qualified(op: str) -> str:
 
 
 _registered: tuple[str, ...] = ()
+
+# Why automatic graphs follow no calls on a route.
+_UNFOLLOWED_ROUTES = {
+    "foreign": "a kernel of Python serves it, and none is replayed",
+    "cpu_fallback": "copies on the CPU serve it",
+    "blocked": "nothing serves it",
+}
 
 
 def get_registered_ops() -> list[str]:
@@ -82,6 +92,34 @@ def declare_native_implementations() -> None:
     _registered = tuple(sorted(found | missing.keys()))
     plan_listeners.join(TorchListener())
     counting.join(python_kernels)
+    explanation.join(_note_on_graphs)
+
+
+def _note_on_graphs(entry: PlanEntry) -> explanation.Note | None:
+    """Whether automatic graphs follow the calls of an operator, and why not."""
+    if not entry["op"].startswith(("aten::", "quantized::")):
+        return None
+    if not torch.ops.flagos.graphs_supported():
+        follows, detail = False, f"there are none on the vendor {native().vendor}"
+    elif entry["route"] == "foreign" and _is_replayed(entry["op"]):
+        follows, detail = True, "that are replayed"
+    elif entry["route"] in _UNFOLLOWED_ROUTES:
+        follows, detail = False, _UNFOLLOWED_ROUTES[entry["route"]]
+    else:
+        follows, detail = torch.ops.flagos.graphs_follow(entry["op"])
+    text = (
+        f"follow its calls {detail}".rstrip() if follows else f"do not follow its calls: {detail}"
+    )
+    return explanation.Note(
+        "automatic_graphs", {"follows": follows, "detail": detail}, f"automatic graphs {text}"
+    )
+
+
+def _is_replayed(op: str) -> bool:
+    from torch_fl.python_kernels import replay  # not needed by an import of torch_fl
+
+    known = replay.statistics().get(op)
+    return known is not None and known.replayed > 0
 
 
 def explain(op: str) -> flagos.Explanation:

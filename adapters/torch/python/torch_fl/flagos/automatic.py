@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["auto", "counts", "is_auto", "native_calls"]
+__all__ = ["auto", "counts", "followed_calls", "is_auto", "native_calls"]
 
 _ops = torch.ops.flagos
 
@@ -54,6 +54,12 @@ def counts() -> dict[str, int]:
     `launched early: ` say what ended a graph.
     """
     return dict(sorted(_ops.graphs_counts().items()))
+
+
+def followed_calls() -> dict[str, int]:
+    """The calls that were followed: their numbers by operator, the most first."""
+    calls: dict[str, int] = dict(_ops.graphs_followed_calls())
+    return dict(sorted(calls.items(), key=lambda one: (-one[1], one[0])))
 
 
 def native_calls() -> dict[str, dict[str, int]]:

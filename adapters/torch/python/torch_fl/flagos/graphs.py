@@ -6,13 +6,14 @@ from typing import Any, NoReturn
 
 from flagos import _core
 from torch_fl.flagos import automatic
-from torch_fl.flagos.automatic import auto, counts, is_auto, native_calls
+from torch_fl.flagos.automatic import auto, counts, followed_calls, is_auto, native_calls
 from torch_fl.native import native
 
 __all__ = [
     "Graph",
     "auto",
     "counts",
+    "followed_calls",
     "graph",
     "graph_pool_handle",
     "is_auto",

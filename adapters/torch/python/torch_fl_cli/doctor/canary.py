@@ -110,6 +110,30 @@ def streams() -> None:
     compare(there, values * 2)
 
 
+def repeats() -> None:
+    """Calls that repeat, which automatic graphs follow where the vendor has them."""
+    import torch
+
+    values = torch.randn(1024)
+    expected, followed = values, values.to(DEVICE)
+    supported = bool(torch.ops.flagos.graphs_supported())
+    graphs = getattr(torch, DEVICE).graphs
+    before = graphs.counts()
+    with graphs.auto(supported):
+        for turn in range(20):
+            expected, followed = values + turn, values.to(DEVICE) + turn
+            for _ in range(40):
+                expected, followed = expected * 0.5 + 1, followed * 0.5 + 1
+        compare(followed, expected)
+        after = graphs.counts()
+    report(
+        "graphs",
+        calls=after["calls"] - before["calls"],
+        followed=after["followed"] - before["followed"],
+        held=after["bytes held"],
+    )
+
+
 CANARIES: tuple[Callable[[], None], ...] = (
     negative_control,
     copy_both_ways,
@@ -117,6 +141,7 @@ CANARIES: tuple[Callable[[], None], ...] = (
     softmax,
     backward,
     streams,
+    repeats,
 )
 
 

@@ -40,6 +40,16 @@ def canaries(timeout: float, *, autoload_expected: bool) -> Iterator[Check]:
         yield ok("device", f"{DEVICE}, {device['count']} device(s)", **device)
     for canary in CANARIES:
         yield _canary(canary.__name__, outcome.report(canary.__name__), outcome.failure)
+    graphs = outcome.report("graphs")
+    if graphs is not None and graphs["calls"]:
+        yield ok(
+            "graphs of the canary",
+            f"{graphs['followed']} of {graphs['calls']} calls followed; the traces hold "
+            f"{graphs['held'] / 1024:.1f} KiB (those of a program: `flagos report`)",
+            followed=graphs["followed"],
+            calls=graphs["calls"],
+            bytes_held=graphs["held"],
+        )
 
 
 def _canary(name: str, result: dict[str, object] | None, failure: str | None) -> Check:

@@ -80,6 +80,30 @@ def torch_and_adapter(timeout: float) -> Iterator[Check]:
                 **loaded,
             )
             yield _plan(outcome.report("plan"), outcome.failure)
+            if (graphs := outcome.report("graphs")) is not None:
+                yield from _graphs(graphs)
+
+
+def _graphs(facts: Mapping[str, Any]) -> Iterator[Check]:
+    """Whether automatic graphs are on, and whether the vendor has them."""
+    with suppress(ConfigError):  # a check of its own reports a configuration that is not understood
+        on, source = _core.graphs()
+        data = {"on": on, "source": source, "supported": facts["supported"]}
+        vendor = facts["vendor"]
+        if on and not facts["supported"]:
+            yield fail(
+                "automatic graphs",
+                f"on by {source}, but there are none on the vendor {vendor}",
+                "set FLAGOS_GRAPHS=off",
+                **data,
+            )
+        elif on:
+            yield ok("automatic graphs", f"on by {source}, on the vendor {vendor}", **data)
+        elif facts["supported"]:
+            detail = f"off by {source}; the vendor {vendor} has them: FLAGOS_GRAPHS=auto"
+            yield ok("automatic graphs", detail, **data)
+        else:
+            yield ok("automatic graphs", f"there are none on the vendor {vendor}", **data)
 
 
 def _plan(facts: Mapping[str, Any] | None, failure: str | None) -> Check:

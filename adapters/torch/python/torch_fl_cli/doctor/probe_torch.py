@@ -26,6 +26,7 @@ def main() -> None:
         report("refused", message=str(error), fix=fix)
         return
     from torch_fl import _C, _shims
+    from torch_fl.native import native
 
     report(
         "adapter",
@@ -35,6 +36,8 @@ def main() -> None:
         file=_C.__file__,
         shim=str(_shims.shim_for(torch.__version__)),
     )
+    supported, vendor = bool(torch.ops.flagos.graphs_supported()), native().vendor
+    report("graphs", supported=supported, vendor=vendor)
     # Now that operators are known, the names in the configuration can be checked.
     from flagos import _core
 

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// The memory that a flagos storage owns: its twin's, or, where the host cannot touch device memory, its own.
+#pragma once
+
+#include "following/memory.h"
+#include "runtime/native.h"
+#include "runtime/pool_memory.h"
+#include "runtime/twin.h"
+
+namespace flagos::following {
+
+// The storage that owns the memory of a flagos one; null for memory that came from outside.
+inline c10::StorageImpl* owner_of(c10::StorageImpl* storage) {
+  if (C10_LIKELY(!native->by_copies)) {
+    return twin_of(storage->data_ptr());
+  }
+  const c10::DataPtr& memory = storage->data_ptr();
+  return is_from_pool(memory) || block_of(memory) != nullptr ? storage : nullptr;
+}
+inline const c10::StorageImpl* owner_of(const c10::StorageImpl* storage) {
+  return owner_of(const_cast<c10::StorageImpl*>(storage));
+}
+
+// The label of memory from plans.
+inline c10::Device label_of(c10::DeviceIndex device) {
+  return native->by_copies ? c10::Device(kFlagos, device) : native_device(device);
+}
+
+} // namespace flagos::following
