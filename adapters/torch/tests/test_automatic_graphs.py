@@ -386,19 +386,34 @@ def repeated(first: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
     return first(x)
 
 
+def address_in(capsule: object) -> int:
+    """The address of the data that a capsule of DLPack has: its struct begins with it."""
+    content = ctypes.pythonapi.PyCapsule_GetPointer
+    content.restype, content.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    return ctypes.c_uint64.from_address(content(capsule, b"dltensor")).value
+
+
 @pytest.mark.host
-def test_an_address_that_the_program_took_is_written_at_once():
-    result = torch.zeros(64, device="flagos")
-    address = 0
+@pytest.mark.parametrize(
+    "address_of",
+    [torch.Tensor.data_ptr, torch.to_dlpack],
+    ids=["data_ptr", "DLPack"],
+)
+def test_an_address_that_the_program_took_is_written_at_once(address_of):
+    start, result = torch.zeros(64, device="flagos"), torch.zeros(64, device="flagos")
+    address, held = 0, None
     with graphs.auto():
-        for turn in range(12):
-            if turn == 1:
-                address = result.data_ptr()
-            repeated(lambda x, turn=turn: result.copy_(x + turn))
-            if address:
-                read = list((ctypes.c_float * 64).from_address(address))
-                assert read == result.tolist()
-                assert read[0] == pytest.approx(2 + turn)
+        for turn in range(24):
+            x = start.fill_(turn)
+            for part in range(40):
+                x = x * 0.5 + 1
+                if part == 20:
+                    result.copy_(x + start)
+                    if address:  # in the midst of a run, where nothing else looks at the device
+                        assert ctypes.c_float.from_address(address).value == pytest.approx(2 + turn)
+            if turn == 12:
+                held = address_of(result)
+                address = held if isinstance(held, int) else address_in(held)
 
 
 def test_memory_of_another_library_stays():

@@ -23,6 +23,7 @@ _DEVICE = "flagos"
 _dlpack = torch.Tensor.__dlpack__
 _dlpack_device = torch.Tensor.__dlpack_device__
 _from_dlpack = torch.utils.dlpack.from_dlpack
+_to_dlpack = torch.utils.dlpack.to_dlpack
 
 # Where `device_type` is in the structs of DLPack's C header: behind the pointer to the data, with which a DLTensor
 # begins. In front of it DLManagedTensorVersioned has 32 bytes: the version, two pointers and the flags.
@@ -37,7 +38,7 @@ _content_of.restype, _content_of.argtypes = ctypes.c_void_p, [ctypes.py_object, 
 def __dlpack__(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
     if self.device.type != _DEVICE:
         return _dlpack(self, *args, **kwargs)
-    torch.ops.flagos.graphs_lend(self.untyped_storage())
+    _lend(self)
     shared = native().exported(self)
     if shared.device.type != _DEVICE:
         return _dlpack(shared, *args, **kwargs)
@@ -48,6 +49,11 @@ def __dlpack__(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
     if wanted is not None and wanted[0] == native().dlpack_device_type:
         kwargs["dl_device"] = (DLDeviceType.kDLExtDev, wanted[1])
     return _with_the_vendors_type(_dlpack(shared, *args, **kwargs))
+
+
+def _lend(tensor: torch.Tensor) -> None:
+    """Has automatic graphs leave the memory alone, because others know its address from now on."""
+    torch.ops.flagos.graphs_lend(tensor.untyped_storage())
 
 
 def _with_the_vendors_type(capsule: Any) -> Any:
@@ -80,6 +86,7 @@ class _ForTorch:
         self._tensor = tensor
 
     def __dlpack__(self, **kwargs: Any) -> Any:
+        _lend(self._tensor)
         return _dlpack(self._tensor, **kwargs)
 
     def __dlpack_device__(self) -> tuple[Any, int]:
@@ -93,12 +100,21 @@ def _taken_back(ext_tensor: Any, **kwargs: Any) -> torch.Tensor:
     return _from_dlpack(ext_tensor, **kwargs)
 
 
+@functools.wraps(_to_dlpack, assigned=("__name__", "__qualname__", "__doc__"))
+def _as_capsule(tensor: torch.Tensor) -> Any:
+    if isinstance(tensor, torch.Tensor) and tensor.device.type == _DEVICE:
+        _lend(tensor)
+    return _to_dlpack(tensor)
+
+
 def install() -> None:
-    """Replace the methods of torch.Tensor. Tensors of other devices still get torch's own."""
+    """Replace the methods of torch.Tensor, and torch's functions. Tensors of other devices still get torch's own."""
     __dlpack__.__doc__ = _dlpack.__doc__
     __dlpack_device__.__doc__ = _dlpack_device.__doc__
     for name, answer in (("__dlpack__", __dlpack__), ("__dlpack_device__", __dlpack_device__)):
         setattr(torch.Tensor, name, answer)
+    for module in (torch, torch.utils.dlpack):
+        setattr(module, "to_dlpack", _as_capsule)  # noqa: B010
     of_torch = native().device_type is not None
     if not of_torch and native().dlpack_device_type != DLDeviceType.kDLExtDev:
         for module in (torch, torch.utils.dlpack):
