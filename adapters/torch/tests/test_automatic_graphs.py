@@ -196,6 +196,7 @@ def _replaying() -> Step:
     return step
 
 
+@pytest.mark.needs("aliases")
 def test_replays_of_kernels_in_python_are_followed(replayed):
     def native_calls() -> int:
         return sum(graphs.native_calls().get("aten::silu", {}).values())
@@ -216,6 +217,7 @@ def test_replays_of_kernels_in_python_are_followed(replayed):
     assert changed[0] == 1 + 0.5 * 5
 
 
+@pytest.mark.needs("aliases")
 def test_replays_that_are_late_are_seen(replayed):
     replayed(3.0)
     expected, _ = run(_replaying, 40, auto=False)
