@@ -112,6 +112,45 @@ def test_what_is_kept_stays_as_it_was():
     assert graphs.counts()["tensors moved"] > 0
 
 
+def test_nothing_moves_while_another_thread_uses_the_device():
+    """That thread may be on its way to the device with the address."""
+    uses, ends = threading.Event(), threading.Event()
+
+    def other() -> None:
+        torch.ones(1, device="flagos").add_(1)
+        uses.set()
+        ends.wait(120)
+
+    def moved() -> int:
+        step, before = training(), graphs.counts()["tensors moved"]
+        kept = [step(turn) for turn in range(40)]
+        return graphs.counts()["tensors moved"] - before if kept else 0
+
+    with graphs.auto():
+        assert moved() > 0
+        thread = threading.Thread(target=other)
+        thread.start()
+        assert uses.wait(120)
+        assert moved() == 0
+        ends.set()
+        thread.join()
+        assert any(moved() for _ in range(10)), "the thread has ended"
+
+
+def test_scopes_of_threads_may_overlap():
+    first, second = graphs.auto(), graphs.auto(False)
+    before = graphs.is_auto()
+    first.__enter__()
+    second.__enter__()
+    assert not graphs.is_auto()
+    first.__exit__(None, None, None)
+    assert not graphs.is_auto(), "the scope that began last goes on"
+    second.__exit__(None, None, None)
+    assert graphs.is_auto() == before
+    with pytest.raises(TypeError, match="True or False, not 'yes'"), graphs.auto("yes"):
+        pass
+
+
 def test_a_branch_by_data_and_another_shape():
     def make() -> Step:
         step = training()

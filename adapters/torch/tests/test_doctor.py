@@ -164,6 +164,16 @@ def test_automatic_graphs_are_told(interpreter: Interpreter, variable: str, says
 
 
 @pytest.mark.slow
+@pytest.mark.host
+def test_a_queue_that_the_vendor_cannot_have_fails(interpreter: Interpreter) -> None:
+    result = interpreter.flagos("doctor", "--json", FLAGOS_QUEUE="auto")
+    checks = {check["name"]: check for check in result.json["checks"]}
+    assert checks["queue"]["status"] == "fail"
+    assert "on the vendor host" in checks["queue"]["detail"]
+    assert "unset FLAGOS_QUEUE" in checks["queue"]["fix"]
+
+
+@pytest.mark.slow
 @pytest.mark.needs("faults")
 def test_a_device_without_memory_fails_its_canaries(interpreter: Interpreter) -> None:
     result = interpreter.flagos("doctor", "--json", FLAGOS_HOST_FAULT="alloc=1.0")

@@ -342,6 +342,11 @@ class TorchNative final : public Native {
     }
   }
   bool has_graphs() const override {
+    try {
+      cuda_capturer(vendor);
+    } catch (const c10::Error&) { // the runtime lacks functions, which `prepare_graphs` names
+      return false;
+    }
     return true;
   }
   void prepare_graphs() const override {

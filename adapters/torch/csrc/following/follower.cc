@@ -229,7 +229,7 @@ bool Follower::make_room(const Call& call) {
 
 // Gives a tensor that is still alive memory elsewhere; false if it must stay.
 bool Follower::move(Block* block) {
-  if (block->lent) {
+  if (block->lent || users_ > 1) { // another thread may be on its way to the library with the address
     return false;
   }
   const c10::intrusive_ptr<c10::StorageImpl> storage = block->owner.lock();

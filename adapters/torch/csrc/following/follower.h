@@ -109,6 +109,10 @@ class Follower {
   size_t num_arguments() const {
     return record_.op->num_arguments;
   }
+  // Threads of the program begin or end to use the device.
+  void count_users(int change) {
+    users_ += change;
+  }
   // The recorded call is over.
   void note(const torch::jit::Stack& arguments, const torch::jit::Stack& stack);
   // It could not be captured: the calls before it run, and it will run natively.
@@ -180,6 +184,7 @@ class Follower {
   Where where_;
   int64_t elsewhere_ = 0; // calls on another stream, one after the other
   std::thread::id thread_;
+  int users_ = 0; // threads of the program that use the device
   Key key_;
   bool inside_ = false; // a recorded call
   std::unique_ptr<Watch> watch_;

@@ -3,6 +3,9 @@
 
 #include <pthread.h>
 
+#include <array>
+#include <string_view>
+
 #include "following/follower.h"
 #include "runtime/pool_memory.h"
 #include "runtime/storage.h"
@@ -21,6 +24,27 @@ c10::Dict<std::string, int64_t> to_dict(const Counts& counts) {
   return dict;
 }
 
+// Whether this thread is one of autograd's: it uses the device while the thread that asked for gradients waits.
+bool is_autograds() {
+  std::array<char, 16> name{};
+  return pthread_getname_np(pthread_self(), name.data(), name.size()) == 0 &&
+      std::string_view(name.data()).starts_with("pt_autograd_"); // as torch's engine names them
+}
+
+// A thread of the program that uses the device, until the thread ends.
+struct User {
+  User() {
+    const Lock lock(Follower::instance().mutex);
+    Follower::instance().count_users(1);
+  }
+  ~User() {
+    const Lock lock(Follower::instance().mutex);
+    Follower::instance().count_users(-1);
+  }
+  User(const User&) = delete;
+  User& operator=(const User&) = delete;
+};
+
 // Has the runtime call this room, from the first time that a program wants graphs.
 void attach() {
   static const bool once = [] {
@@ -28,6 +52,13 @@ void attach() {
       Follower& follower = Follower::instance();
       const Lock lock(follower.mutex);
       follower.cut(why);
+    };
+    know_thread = [] {
+      is_thread_known = true;
+      if (!is_autograds()) {
+        static thread_local const User user;
+        (void)user;
+      }
     };
     forget_lent = [](const c10::StorageImpl* storage) {
       Follower& follower = Follower::instance();

@@ -8,7 +8,9 @@ namespace flagos {
 bool graphs_wanted = false;
 bool calls_pending = false;
 bool calls_queued = false;
+thread_local bool is_thread_known = false;
 void (*launch_pending_slowly)(const char* why) = nullptr;
+void (*know_thread)() = nullptr;
 void (*forget_lent)(const c10::StorageImpl* storage) = nullptr;
 bool (*release_graphs)() = nullptr;
 bool (*keep_until_launched)(c10::StorageImpl* twin) = nullptr;

@@ -30,12 +30,16 @@ inline bool are_graphs_wanted() {
 // Whether there are such calls, or calls that are being captured.
 extern bool calls_pending;
 
+// Whether automatic graphs know that this thread uses the device.
+extern thread_local bool is_thread_known __attribute__((tls_model("initial-exec")));
+
 // What the room `following` does; null as long as nothing was followed in the process.
 extern void (*launch_pending_slowly)(const char* why);
-extern void (*forget_lent)(const c10::StorageImpl* storage);                // what graphs know of memory that was lent
-extern bool (*release_graphs)();                                            // false if there was nothing to give back
-extern bool (*keep_until_launched)(c10::StorageImpl* twin);                 // false for memory that need not wait
-extern bool (*give_back_planned)(void* data);                               // false for memory that is not planned
+extern void (*know_thread)();                                // before the first time that this thread takes an address
+extern void (*forget_lent)(const c10::StorageImpl* storage); // what graphs know of memory that was lent
+extern bool (*release_graphs)();                             // false if there was nothing to give back
+extern bool (*keep_until_launched)(c10::StorageImpl* twin);  // false for memory that need not wait
+extern bool (*give_back_planned)(void* data);                // false for memory that is not planned
 extern const c10::DataPtr* (*planned_block_of)(const c10::DataPtr& memory); // null for memory that is not planned
 
 // The memory of the device's allocator in which `memory` is.
@@ -50,6 +54,9 @@ void release_when_launched(c10::StorageImpl* twin);
 
 // Launches them. `why` counts in the report: the name of an operator, or of what else looks at the device.
 inline void launch_pending(const char* why) {
+  if (are_graphs_wanted() && C10_UNLIKELY(!is_thread_known)) {
+    know_thread();
+  }
   if (C10_UNLIKELY(__atomic_load_n(&calls_pending, __ATOMIC_ACQUIRE))) {
     launch_pending_slowly(why);
   }

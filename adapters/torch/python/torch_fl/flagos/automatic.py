@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -27,19 +28,42 @@ _METHODS_OF_STORAGES = (
 )
 
 
+class _Scope:
+    """A scope of `auto`. Those of several threads may overlap: the one that began last decides."""
+
+    def __init__(self, enabled: bool) -> None:
+        self.enabled = enabled
+
+
+_lock = threading.Lock()
+_scopes: list[_Scope] = []
+_outside = False  # what holds outside of all scopes
+
+
 @contextmanager
 def auto(enabled: bool = True) -> Iterator[None]:
     """Turn automatic graphs on, or off, for the calls of a scope, of all threads.
 
+    Where scopes of several threads overlap, the one that began last decides, and behind the last of them is what was
+    before the first.
     Results, gradients and errors are those of the program without graphs, if it takes the addresses of tensors
     (`data_ptr()`) inside of such scopes, or behind the first. Raises NotImplementedError on a vendor without graphs.
     """
-    before = is_auto()
-    turn(enabled)
+    global _outside
+    if not isinstance(enabled, bool):
+        raise TypeError(f"auto() takes True or False, not {enabled!r}")
+    scope = _Scope(enabled)
+    with _lock:
+        if not _scopes:
+            _outside = is_auto()
+        turn(enabled)
+        _scopes.append(scope)
     try:
         yield
     finally:
-        turn(before)
+        with _lock:
+            _scopes.remove(scope)
+            turn(_scopes[-1].enabled if _scopes else _outside)
 
 
 def is_auto() -> bool:

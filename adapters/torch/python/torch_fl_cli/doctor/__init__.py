@@ -15,7 +15,6 @@ def checks(timeout: float) -> Iterator[Check]:
     yield framework.autoload()
     yield from framework.cuda_names()
     yield framework.fork()
-    yield from framework.queue()
     yield kernels.triton()
     yield kernels.flaggems()
 

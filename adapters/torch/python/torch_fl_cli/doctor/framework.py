@@ -82,6 +82,8 @@ def torch_and_adapter(timeout: float) -> Iterator[Check]:
             yield _plan(outcome.report("plan"), outcome.failure)
             if (graphs := outcome.report("graphs")) is not None:
                 yield from _graphs(graphs)
+            if (queue := outcome.report("queue")) is not None:
+                yield from _queue(queue)
 
 
 def _graphs(facts: Mapping[str, Any]) -> Iterator[Check]:
@@ -104,6 +106,19 @@ def _graphs(facts: Mapping[str, Any]) -> Iterator[Check]:
             yield ok("automatic graphs", detail, **data)
         else:
             yield ok("automatic graphs", f"there are none on the vendor {vendor}", **data)
+
+
+def _queue(facts: Mapping[str, Any]) -> Iterator[Check]:
+    """Whether a second thread hands calls to the vendor's library, where the configuration asks for it."""
+    if facts["refused"] is not None:
+        reason, _, fix = facts["refused"].partition("; ")
+        yield fail("queue", reason.removeprefix("flagos: "), fix or "unset FLAGOS_QUEUE")
+    else:
+        yield ok(
+            "queue",
+            f"a second thread hands calls to the vendor's library ({facts['source']}): what fails there is told at "
+            "the next call, or when the program waits",
+        )
 
 
 def _plan(facts: Mapping[str, Any] | None, failure: str | None) -> Check:
@@ -187,18 +202,6 @@ def fork() -> Check:
         "a child forked after first use of a device gets a clear error: start workers that use "
         "the device with the 'spawn' method",
     )
-
-
-def queue() -> Iterator[Check]:
-    """Informs that a second thread hands calls to the vendor's library, where the configuration asks for it."""
-    with suppress(ConfigError):  # the check of the plan tells it
-        on, source = _core.queue()
-        if on:
-            yield ok(
-                "queue",
-                f"a second thread hands calls to the vendor's library ({source}): what fails there is told at "
-                "the next call, or when the program waits",
-            )
 
 
 def _wanted_torch() -> str:

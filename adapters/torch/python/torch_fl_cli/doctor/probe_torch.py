@@ -6,6 +6,7 @@ Runs with ``TORCH_DEVICE_BACKEND_AUTOLOAD=0``, so that no other plugin is to bla
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 
 from flagos.processes.reports import report
 
@@ -41,6 +42,10 @@ def main() -> None:
     # Now that operators are known, the names in the configuration can be checked.
     from flagos import _core
 
+    with suppress(_core.ConfigError):  # the check of the plan tells it
+        on, source = _core.queue()
+        if on:
+            report("queue", source=source, refused=_refused_queue())
     try:
         plan = _core.plan()
     except _core.FlagosError as error:
@@ -52,6 +57,18 @@ def main() -> None:
             if entry["explicit"] and entry["winner"] is None and not entry["composite"]
         ]
         report("plan", unmatched=plan["unmatched"], blocked=blocked)
+
+
+def _refused_queue() -> str | None:
+    """Why no second thread can hand calls over; None where one can."""
+    import torch
+
+    try:
+        torch.ops.flagos.queue_want(True)
+    except NotImplementedError as error:
+        return str(error).split("\n")[0]
+    torch.ops.flagos.queue_want(False)
+    return None
 
 
 if __name__ == "__main__":
