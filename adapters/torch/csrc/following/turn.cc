@@ -6,9 +6,7 @@
 namespace flagos::following {
 
 Turn::Turn(Operator& op, torch::jit::Stack& stack) : lock_(Follower::instance().mutex) {
-  if (C10_UNLIKELY(!is_thread_known)) {
-    know_thread();
-  }
+  know_this_thread();
   Follower& follower = Follower::instance();
   followed_ = follower.begin(op, stack, arguments_, record_);
   if (record_ == nullptr) {

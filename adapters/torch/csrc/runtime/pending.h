@@ -42,6 +42,12 @@ extern bool (*keep_until_launched)(c10::StorageImpl* twin);  // false for memory
 extern bool (*give_back_planned)(void* data);                // false for memory that is not planned
 extern const c10::DataPtr* (*planned_block_of)(const c10::DataPtr& memory); // null for memory that is not planned
 
+inline void know_this_thread() {
+  if (C10_UNLIKELY(!is_thread_known)) {
+    know_thread();
+  }
+}
+
 // The memory of the device's allocator in which `memory` is.
 inline const c10::DataPtr& memory_behind(const c10::DataPtr& memory) {
   const c10::DataPtr* block = planned_block_of != nullptr ? planned_block_of(memory) : nullptr;
@@ -54,8 +60,8 @@ void release_when_launched(c10::StorageImpl* twin);
 
 // Launches them. `why` counts in the report: the name of an operator, or of what else looks at the device.
 inline void launch_pending(const char* why) {
-  if (are_graphs_wanted() && C10_UNLIKELY(!is_thread_known)) {
-    know_thread();
+  if (are_graphs_wanted()) {
+    know_this_thread();
   }
   if (C10_UNLIKELY(__atomic_load_n(&calls_pending, __ATOMIC_ACQUIRE))) {
     launch_pending_slowly(why);

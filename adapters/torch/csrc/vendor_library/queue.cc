@@ -9,11 +9,15 @@ bool queue_wanted = false;
 
 namespace {
 
+bool is_queue_supported() {
+  open_device();
+  const FlagosKernels* kernels = native->by_copies ? core->kernels() : nullptr;
+  return kernels != nullptr && (kernels->flags & FLAGOS_KERNELS_POST) != 0;
+}
+
 void want_queue(bool wanted) {
   if (wanted) {
-    open_device();
-    const FlagosKernels* kernels = native->by_copies ? core->kernels() : nullptr;
-    if (kernels == nullptr || (kernels->flags & FLAGOS_KERNELS_POST) == 0) {
+    if (!is_queue_supported()) {
       raise(
           FLAGOS_UNSUPPORTED,
           "flagos: on the vendor " + native->vendor +
@@ -33,6 +37,7 @@ void want_queue(bool wanted) {
 void register_queue(torch::Library& library) {
   library.def("queue_want(bool queue) -> ()", &want_queue);
   library.def("queue_wanted() -> bool", &is_queue_wanted);
+  library.def("queue_supported() -> bool", &is_queue_supported);
   // Waits until everything is handed to the library, and throws what failed.
   library.def("queue_flush() -> ()", [] {
     if (may_calls_be_queued()) {

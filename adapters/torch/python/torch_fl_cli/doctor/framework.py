@@ -110,9 +110,13 @@ def _graphs(facts: Mapping[str, Any]) -> Iterator[Check]:
 
 def _queue(facts: Mapping[str, Any]) -> Iterator[Check]:
     """Whether a second thread hands calls to the vendor's library, where the configuration asks for it."""
-    if facts["refused"] is not None:
-        reason, _, fix = facts["refused"].partition("; ")
-        yield fail("queue", reason.removeprefix("flagos: "), fix or "unset FLAGOS_QUEUE")
+    if not facts["supported"]:
+        yield fail(
+            "queue",
+            f"on the vendor {facts['vendor']} no second thread can queue calls: that needs a library whose kernels "
+            "post their work",
+            "unset FLAGOS_QUEUE, and remove `queue` from flagos.toml",
+        )
     else:
         yield ok(
             "queue",

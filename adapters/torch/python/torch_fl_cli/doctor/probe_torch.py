@@ -45,7 +45,12 @@ def main() -> None:
     with suppress(_core.ConfigError):  # the check of the plan tells it
         on, source = _core.queue()
         if on:
-            report("queue", source=source, refused=_refused_queue())
+            report(
+                "queue",
+                source=source,
+                supported=bool(torch.ops.flagos.queue_supported()),
+                vendor=vendor,
+            )
     try:
         plan = _core.plan()
     except _core.FlagosError as error:
@@ -57,18 +62,6 @@ def main() -> None:
             if entry["explicit"] and entry["winner"] is None and not entry["composite"]
         ]
         report("plan", unmatched=plan["unmatched"], blocked=blocked)
-
-
-def _refused_queue() -> str | None:
-    """Why no second thread can hand calls over; None where one can."""
-    import torch
-
-    try:
-        torch.ops.flagos.queue_want(True)
-    except NotImplementedError as error:
-        return str(error).split("\n")[0]
-    torch.ops.flagos.queue_want(False)
-    return None
 
 
 if __name__ == "__main__":
