@@ -42,12 +42,21 @@ def _language(name: str, device: str, batch: int, length: int, config: Any, **mo
     return trained(model, device, lambda: model(input_ids=ids, labels=ids, **more).loss, fused=True)
 
 
-def bert_train(device: str) -> Step:
-    """BERT-base, 8 x 256, bf16 autocast."""
+def _bert(device: str, batch: int, length: int) -> Step:
     from transformers import BertConfig
 
     config = BertConfig(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-    return _language("BertForMaskedLM", device, 8, 256, config)
+    return _language("BertForMaskedLM", device, batch, length, config)
+
+
+def bert_train(device: str) -> Step:
+    """BERT-base, 8 x 256, bf16 autocast."""
+    return _bert(device, 8, 256)
+
+
+def bert_large_batch(device: str) -> Step:
+    """BERT-base, 64 x 512, bf16 autocast: the device is never idle."""
+    return _bert(device, 64, 512)
 
 
 def _qwen3() -> Any:
@@ -73,13 +82,22 @@ def gpt2_train(device: str) -> Step:
     return _language("GPT2LMHeadModel", device, 8, 512, config, use_cache=False)
 
 
-def llama_train(device: str) -> Step:
-    """Llama of width 2048 with 8 layers, 2 x 1024, bf16 autocast."""
+def _llama_of(device: str, width: int, layers: int, batch: int, length: int) -> Step:
     from transformers import LlamaConfig
 
-    config = LlamaConfig(hidden_size=2048, intermediate_size=5632, num_hidden_layers=8,
-                         num_attention_heads=16)  # fmt: skip
-    return _language("LlamaForCausalLM", device, 2, 1024, config, use_cache=False)
+    config = LlamaConfig(hidden_size=width, intermediate_size=width * 11 // 4, num_hidden_layers=layers,
+                         num_attention_heads=width // 128)  # fmt: skip
+    return _language("LlamaForCausalLM", device, batch, length, config, use_cache=False)
+
+
+def llama_train(device: str) -> Step:
+    """Llama of width 2048 with 8 layers, 2 x 1024, bf16 autocast."""
+    return _llama_of(device, 2048, 8, 2, 1024)
+
+
+def llama_wide(device: str) -> Step:
+    """Llama of width 4096 with 4 layers, trained, 4 x 2048, bf16 autocast: the device is never idle."""
+    return _llama_of(device, 4096, 4, 4, 2048)
 
 
 def t5_train(device: str) -> Step:
@@ -325,6 +343,52 @@ def llama_generate(device: str) -> Step:
     return step
 
 
+def hessian(device: str) -> Step:
+    """The Hessian of the loss of a small perceptron, by torch.func: many small calls within transforms."""
+    import torch
+    from torch.func import functional_call, vmap
+
+    model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1))
+    parameters = {name: one.detach().to(device) for name, one in model.named_parameters()}
+    x, y = torch.randn(16, 8).to(device), torch.randn(16, 1).to(device)
+
+    def loss(weights: Any, x: Any, y: Any) -> Any:
+        return (functional_call(model, weights, (x,)) - y).square().mean()
+
+    second = vmap(torch.func.hessian(loss), in_dims=(None, 0, 0))
+
+    def step() -> Any:
+        found = second(parameters, x, y)
+        return sum(block.abs().mean() for row in found.values() for block in row.values())
+
+    return step
+
+
+def sorting(device: str) -> Step:
+    """20 rounds of searchsorted, topk, sort and FFT over 64 x 512."""
+    import torch
+
+    x = torch.randn(64, 512).to(device)
+    edges = torch.linspace(-3, 3, 64).to(device)
+
+    def step() -> Any:
+        total = torch.zeros((), device=device)
+        for _ in range(20):
+            places = torch.searchsorted(edges, x)
+            best, at = x.topk(8)
+            ordered, order = x.sort(dim=-1)
+            back = torch.fft.irfft(torch.fft.rfft(ordered))
+            total = (
+                total
+                + best.sum()
+                + back.square().mean()
+                + (places[:, 0] + at[:, 0] + order[:, 0]).sum()
+            )
+        return total
+
+    return step
+
+
 def smoke(device: str) -> Step:
     """Operators of many kinds, in float32 and bfloat16, with a gradient."""
     import torch
@@ -360,6 +424,7 @@ WORKLOADS: dict[str, Callable[[str], Step]] = {
     one.__name__.replace("_", "-"): one
     for one in (
         qwen3_train, bert_train, gpt2_train, llama_train, t5_train, vit_train, mlp_train, tiny_mlp_train, lstm_train,
-        cnn_train, qwen3_write, gpt2_write, encoder_train, llama_decode, llama_generate, compiled_forward, smoke,
+        cnn_train, qwen3_write, gpt2_write, encoder_train, llama_decode, llama_generate, bert_large_batch, llama_wide,
+        compiled_forward, hessian, sorting, smoke,
     )
 }  # fmt: skip
