@@ -155,13 +155,19 @@ bool Follower::begin(Operator& op, torch::jit::Stack& stack, torch::jit::Stack& 
     take(stack, arguments);
     return true;
   }
+  const bool familiar = is_located && is_familiar();
   if (watches(op)) {
     return false;
   }
-  if (is_located) {
+  if (is_located && place_.trace->trust.holds()) {
+    record_.familiar = familiar;
     this->record(op, on_stack, plain, record);
-  } else {
-    refuse(op, op.why_native != nullptr ? op.why_native : "calls that do not repeat");
+    return false;
+  }
+  refuse(op, op.why_native != nullptr ? op.why_native : "calls that do not repeat");
+  if (is_located) {
+    close();
+    place_.at = place_.trace->after(place_.at);
   }
   return false;
 }
@@ -264,6 +270,9 @@ void Follower::launch() {
   Chunk* chunk = std::exchange(chunk_, nullptr);
   const Busy busy(busy_, chunk);
   place_ = {chunk->trace, chunk->trace->after(chunk->start, chunk->calls.size())};
+  if (chunk->familiar) {
+    chunk->trace->trust.gain();
+  }
   chunk->trace->used = now();
   ++chunk->launched;
   ++launched_;
@@ -378,9 +387,34 @@ bool Follower::locate(const Operator& op) {
     recent_.push(op.id);
     if (!traces_.empty()) {
       place_ = find_again();
+      if (place_.trace != nullptr) {
+        place_.trace->trust.doubt();
+      }
     }
   }
   return place_.trace != nullptr;
+}
+
+// Whether the call has the tensors that its place has in each turn, from which the trust in its run follows.
+bool Follower::is_familiar() {
+  Trust& trust = place_.trace->trust;
+  const std::vector<const void*>& steady = place_.position().steady;
+  const std::vector<const void*>& now = key_.addresses();
+  bool known = false;
+  for (size_t i = 0; i < steady.size(); ++i) {
+    if (steady[i] == nullptr) {
+      continue;
+    }
+    known = true;
+    if (i >= now.size() || now[i] != steady[i]) {
+      trust.lose();
+      return false;
+    }
+  }
+  if (known) {
+    trust.gain();
+  }
+  return known;
 }
 
 // Watches a call that is not followed, for runs that nobody knows yet. Returns whether a run has ended with it.
@@ -388,7 +422,8 @@ bool Follower::watches(const Operator& op) {
   if (watch_ == nullptr) {
     watch_ = std::make_unique<Watch>();
   }
-  return !watch_->rests() && learn(watch_->see(op.id, key_.kinds(), key_.addresses(), place_.trace != nullptr));
+  const bool known = place_.trace != nullptr && place_.trace->trust.holds();
+  return !watch_->rests() && learn(watch_->see(op.id, key_.kinds(), key_.addresses(), known));
 }
 
 namespace {
@@ -416,19 +451,29 @@ struct Followed {
 };
 static_assert(kMostCalls < size_t(1) << Followed::kCount);
 
-// The shortest part that, repeated, gives all of them.
-void keep_one_period(std::vector<uint64_t>& ops) {
-  std::vector<size_t> borders(ops.size() + 1, 0); // of Knuth, Morris and Pratt
-  for (size_t i = 1, length = 0; i < ops.size(); borders[++i] = length) {
-    while (length != 0 && ops[i] != ops[length]) {
+// The shortest part whose operators, repeated, are all of them.
+void keep_one_period(std::vector<Watch::Seen>& calls) {
+  std::vector<size_t> borders(calls.size() + 1, 0); // of Knuth, Morris and Pratt
+  for (size_t i = 1, length = 0; i < calls.size(); borders[++i] = length) {
+    while (length != 0 && calls[i].op != calls[length].op) {
       length = borders[length];
     }
-    length += ops[i] == ops[length] ? 1 : 0;
+    length += calls[i].op == calls[length].op ? 1 : 0;
   }
-  const size_t period = ops.size() - borders[ops.size()];
-  if (ops.size() % period == 0) {
-    ops.resize(std::max(period, period * (Watch::kShortest / period)));
+  const size_t period = calls.size() - borders[calls.size()];
+  if (calls.size() % period != 0) {
+    return;
   }
+  const size_t kept = std::max(period, period * (Watch::kShortest / period));
+  for (size_t i = kept; i < calls.size(); ++i) {
+    auto& steady = calls[i % kept].steady;
+    for (size_t each = 0; each < steady.size(); ++each) {
+      if (each >= calls[i].steady.size() || calls[i].steady[each] != steady[each]) {
+        steady[each] = nullptr;
+      }
+    }
+  }
+  calls.resize(kept);
 }
 
 } // namespace
@@ -446,12 +491,12 @@ bool Follower::learn(size_t run) {
   if (run == 0) {
     return false;
   }
-  std::vector<uint64_t> ops;
+  std::vector<Watch::Seen> calls;
   std::vector<Trace*> parts;
-  for (const uint64_t seen : watch_->last(run)) {
-    const std::optional<Followed> followed = Followed::of(seen);
+  for (Watch::Seen& seen : watch_->last(run)) {
+    const std::optional<Followed> followed = Followed::of(seen.op);
     if (!followed.has_value()) {
-      ops.push_back(seen);
+      calls.push_back(std::move(seen));
       continue;
     }
     const auto trace =
@@ -460,21 +505,22 @@ bool Follower::learn(size_t run) {
       return false;
     }
     for (size_t i = 0; i < followed->count; ++i) {
-      ops.push_back((*trace)->positions[(*trace)->after(followed->start, i)].op);
+      const Position& position = (*trace)->positions[(*trace)->after(followed->start, i)];
+      calls.push_back({position.op, position.steady});
     }
     if (std::find(parts.begin(), parts.end(), trace->get()) == parts.end()) {
       parts.push_back(trace->get());
     }
   }
-  if (watch_->num_unknown(run) * 16 < ops.size()) {
+  if (watch_->num_unknown(run) * 16 < calls.size()) {
     return false;
   }
-  keep_one_period(ops);
+  keep_one_period(calls);
   lose_place();
   for (Trace* part : parts) {
     drop_trace(part);
   }
-  start_trace(ops);
+  start_trace(std::move(calls));
   return true;
 }
 
@@ -505,15 +551,17 @@ void Follower::lose_place() {
   recent_ = {};
 }
 
-void Follower::start_trace(const std::vector<uint64_t>& ops) {
+void Follower::start_trace(std::vector<Watch::Seen> calls) {
   lose_place();
   if (traces_.size() >= kMostTraces) {
     drop_oldest_trace();
   }
-  const size_t length = ops.size();
+  const size_t length = calls.size();
   auto trace = std::make_unique<Trace>();
-  for (const uint64_t op : ops) {
-    trace->positions.emplace_back().op = op;
+  for (Watch::Seen& call : calls) {
+    Position& position = trace->positions.emplace_back();
+    position.op = call.op;
+    position.steady = std::move(call.steady);
   }
   trace->number = static_cast<uint64_t>(traces_found_);
   trace->used = now();
@@ -747,6 +795,7 @@ void Follower::note(const torch::jit::Stack& arguments, const torch::jit::Stack&
     close();
     return;
   }
+  open_->familiar |= record_.familiar;
   open_->calls.push_back(std::move(call));
 }
 

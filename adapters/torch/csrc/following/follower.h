@@ -58,6 +58,7 @@ struct Record {
   std::vector<uint64_t> words;
   std::optional<Script> script;
   Position* position = nullptr;
+  bool familiar = false;
   bool joins = false; // the open chunk
 };
 
@@ -156,13 +157,14 @@ class Follower {
   bool switches_stream(const Operator& op);
   bool locate(const Operator& op);
   Place find_again() const;
+  bool is_familiar();
   bool watches(const Operator& op);
   void watch_followed(const Trace* trace, size_t start, size_t count);
   bool learn(size_t run);
   uint64_t now() const {
     return static_cast<uint64_t>(calls_);
   }
-  void start_trace(const std::vector<uint64_t>& ops);
+  void start_trace(std::vector<Watch::Seen> calls);
   void drop_oldest_trace();
   void drop_trace(Trace* trace);
   void lose_place();

@@ -5,6 +5,7 @@
 
 #include <ATen/core/stack.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -72,6 +73,7 @@ struct Chunk {
   size_t start = 0; // its place in the trace
   std::vector<Call> calls;
   std::unique_ptr<Launchable> launchable; // null where calls are repeated one by one
+  bool familiar = false;                  // whether a call of it has the tensors that its place has in each turn
   uint32_t launched = 0;
   uint32_t broken = 0; // how often it was not finished
 };
@@ -93,6 +95,7 @@ struct Patience {
 // A place in a trace.
 struct Position {
   uint64_t op = 0;
+  std::vector<const void*> steady;            // the memory of its arguments that are the same in each turn, or null
   std::vector<Block*> blocks;                 // what the call allocated last time, in order
   uint8_t conflicts = 0;                      // how often such a block was live
   std::vector<std::unique_ptr<Chunk>> chunks; // that begin here
@@ -103,11 +106,37 @@ struct Position {
   bool begins = false;                        // whether a chunk has to end before this call
 };
 
+// Whether the calls at the places of a run are those of the run: calls of another model may come in the same order,
+// with other weights.
+class Trust {
+ public:
+  bool holds() const {
+    return score_ >= 0;
+  }
+  // A call came with the tensors that its place has in each turn.
+  void gain() {
+    score_ = std::min(score_ + 1, kMost);
+  }
+  // It came with others. Few calls of a run do, such as those with a batch.
+  void lose() {
+    score_ = std::max(score_ - 2, -kMost);
+  }
+  // Nobody knows whether the calls come back to the place where they have gone by their order.
+  void doubt() {
+    score_ = std::min(score_, 1);
+  }
+
+ private:
+  static constexpr int kMost = 8;
+  int score_ = kMost;
+};
+
 // A run of calls that repeats.
 struct Trace {
   std::vector<Position> positions;
   uint64_t number = 0; // among all traces that there were
   uint64_t used = 0;   // when, in calls
+  Trust trust;
 
   size_t after(size_t place, size_t calls = 1) const {
     return (place + calls) % positions.size();

@@ -2,6 +2,7 @@
 #include "following/watch.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace flagos::following {
 
@@ -34,7 +35,7 @@ size_t Watch::see(uint64_t op, uint64_t kinds, const std::vector<const void*>& t
     return 0;
   }
   const uint64_t found = run();
-  lag_ = 0;
+  turn_ = std::exchange(lag_, 0);
   fruitless_ = 0;
   next_rest_ = kPatience;
   return found;
@@ -94,13 +95,25 @@ uint64_t Watch::find_lag() {
   return 0;
 }
 
-std::vector<uint64_t> Watch::last(size_t count) const {
-  std::vector<uint64_t> ops;
-  ops.reserve(count);
+std::vector<Watch::Seen> Watch::last(size_t count) const {
+  std::vector<Seen> calls;
+  calls.reserve(count);
   for (uint64_t time = now_ - count + 1; time <= now_; ++time) {
-    ops.push_back(at(time).op);
+    const Call& call = at(time);
+    Seen& seen = calls.emplace_back();
+    seen.op = call.op;
+    if (!remembers(time - turn_)) {
+      continue;
+    }
+    const Call& then = at(time - turn_);
+    for (size_t i = 0; i < std::min(call.num_arguments, then.num_arguments); ++i) {
+      const Argument& argument = arguments_[(call.first_argument + i) % kArguments];
+      const void* before = arguments_[(then.first_argument + i) % kArguments].address;
+      const bool is_steady = argument.address == before && argument.born + turn_ <= time;
+      seen.steady.push_back(is_steady ? before : nullptr);
+    }
   }
-  return ops;
+  return calls;
 }
 
 size_t Watch::num_unknown(size_t count) const {

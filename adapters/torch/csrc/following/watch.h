@@ -30,8 +30,12 @@ class Watch {
   // calls before it repeated at least once; else 0.
   size_t see(uint64_t op, uint64_t kinds, const std::vector<const void*>& tensors, bool known);
 
-  // The operators of the last calls, the oldest first; `count` is at most what `see` returned.
-  std::vector<uint64_t> last(size_t count) const;
+  struct Seen {
+    uint64_t op = 0;
+    std::vector<const void*> steady; // the memory of its tensors, null for those that the turn before had not
+  };
+  // The last calls, the oldest first; `count` is what `see` returned.
+  std::vector<Seen> last(size_t count) const;
 
   // How many of the last calls were not known.
   size_t num_unknown(size_t count) const;
@@ -82,6 +86,7 @@ class Watch {
   uint64_t lag_ = 0;     // how long ago the calls were that repeat; 0 while none do
   uint64_t matched_ = 0; // calls that repeated since
   uint64_t others_ = 0;  // of these, calls with other tensors
+  uint64_t turn_ = 0;    // of the run that was found last
   uint64_t fruitless_ = 0;
   uint64_t rest_ = 0; // calls that will not be watched
   uint64_t next_rest_ = kPatience;
