@@ -357,14 +357,17 @@ def test_another_model_with_the_same_operators_is_another_run():
         return step
 
     with graphs.auto():
-        for turns, layers in ((10, 6), (12, 9)):
+        shares = []
+        for layers in (6, 9):
             step = encoder(layers)
-            for turn in range(turns):
+            for turn in range(14):
                 before = graphs.counts()
                 step(turn).item()
             after = graphs.counts()
             followed, calls = (after[what] - before[what] for what in ("followed", "calls"))
-            assert followed > 0.8 * calls, f"{layers} layers"
+            shares.append(followed / calls)
+    assert shares[0] > 0.2
+    assert shares[1] > 0.8 * shares[0]
 
 
 def test_what_an_explanation_says_is_what_happens():
@@ -396,6 +399,25 @@ def exp(x):
 print(flagos.explain("aten::exp"))
 """
     assert "do not follow its calls: a kernel of Python serves it" in run_python(program).stdout
+
+
+def test_writing_a_tensor_of_inference_mode_stays_an_error():
+    x = torch.ones(8, device="flagos")
+
+    def is_refused(turn: int) -> bool:
+        with torch.inference_mode(turn % 9 == 1):
+            y = x + 1
+        assert x.sum().item() == 8  # a graph begins behind it
+        try:
+            for _ in range(20):
+                torch._foreach_mul_([y, y], 0.5)
+        except RuntimeError as error:
+            return "Inplace update to inference tensor" in str(error)
+        return False
+
+    with graphs.auto():
+        refused = [is_refused(turn) for turn in range(80)]
+    assert refused == [turn % 9 == 1 for turn in range(80)]
 
 
 def test_a_cache_that_grows():

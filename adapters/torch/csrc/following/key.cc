@@ -122,7 +122,9 @@ void Key::tensor(const at::Tensor& tensor) {
   for (const int64_t stride : impl->strides()) {
     word(static_cast<uint64_t>(stride));
   }
-  word(static_cast<uint64_t>(impl->storage_offset()));
+  // Tensors of inference mode are not to be written outside of it.
+  const bool is_inference = !impl->key_set().has_any(c10::inplace_or_view_ks);
+  word(static_cast<uint64_t>(impl->storage_offset()) << 1U | static_cast<uint64_t>(is_inference));
   const c10::StorageImpl* storage = impl->unsafe_storage().unsafeGetStorageImpl();
   word(storage->nbytes());
   word(reinterpret_cast<uint64_t>(storage->data()));
