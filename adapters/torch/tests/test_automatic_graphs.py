@@ -508,6 +508,18 @@ def test_an_address_that_the_program_took_is_written_at_once(address_of):
                 address = held if isinstance(held, int) else address_in(held)
 
 
+@pytest.mark.host
+def test_an_address_that_is_taken_in_each_turn_stays_the_tensors():
+    former = torch.zeros(64, device="flagos")
+    with graphs.auto():
+        for turn in range(60):
+            address = former.data_ptr()
+            made = repeated(lambda x, turn=turn: x * 0 + (turn + 1))
+            assert ctypes.c_float.from_address(address).value == turn
+            assert former[0].item() == turn
+            former = made
+
+
 def test_memory_of_another_library_stays():
     with graphs.auto():
         views = [torch.from_dlpack(repeated(lambda x, turn=turn: x + turn)) for turn in range(12)]

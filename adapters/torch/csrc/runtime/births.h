@@ -23,6 +23,7 @@ class Births {
     Birth& birth = at(address);
     birth.address.store(address, std::memory_order_relaxed);
     birth.time.store(now_.load(std::memory_order_relaxed), std::memory_order_relaxed);
+    birth.life.store(1 + lives_.fetch_add(1, std::memory_order_relaxed), std::memory_order_relaxed);
   }
   // 0 for memory of which nothing is known: others have come to its place, or it is older than this table. Threads may
   // get a wrong answer, which costs a graph and no result.
@@ -30,11 +31,17 @@ class Births {
     const Birth& birth = at(address);
     return birth.address.load(std::memory_order_relaxed) == address ? birth.time.load(std::memory_order_relaxed) : 0;
   }
+  // A number that no other tensor's memory has had at this address; 0 likewise.
+  uint64_t life_of(const void* address) const {
+    const Birth& birth = at(address);
+    return birth.address.load(std::memory_order_relaxed) == address ? birth.life.load(std::memory_order_relaxed) : 0;
+  }
 
  private:
   struct Birth {
     std::atomic<const void*> address{nullptr};
     std::atomic<uint64_t> time{0};
+    std::atomic<uint64_t> life{0};
   };
   static constexpr size_t kPlaces = size_t(1) << 15;
 
@@ -50,6 +57,7 @@ class Births {
 
   std::array<Birth, kPlaces> births_;
   std::atomic<uint64_t> now_{0};
+  std::atomic<uint64_t> lives_{0};
 };
 
 } // namespace flagos

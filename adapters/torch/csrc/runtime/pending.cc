@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/pending.h"
 
+#include <utility>
+
 #include "runtime/births.h"
 
 namespace flagos {
@@ -26,8 +28,10 @@ LentMemory& LentMemory::instance() {
 bool LentMemory::add(const void* address) {
   const std::lock_guard<std::mutex> lock(mutex_);
   any_.store(true, std::memory_order_release);
-  const uint64_t now = Births::instance().of(address);
-  return times_.insert_or_assign(address, now).second;
+  const uint64_t life = Births::instance().life_of(address);
+  const auto [lent, is_first] = lives_.try_emplace(address, life);
+  const uint64_t before = std::exchange(lent->second, life);
+  return is_first || life == 0 || before != life;
 }
 
 bool LentMemory::has(const void* address) const {
@@ -35,8 +39,12 @@ bool LentMemory::has(const void* address) const {
     return false;
   }
   const std::lock_guard<std::mutex> lock(mutex_);
-  const auto lent = times_.find(address);
-  return lent != times_.end() && Births::instance().of(address) <= lent->second;
+  const auto lent = lives_.find(address);
+  if (lent == lives_.end()) {
+    return false;
+  }
+  const uint64_t life = Births::instance().life_of(address);
+  return life == 0 || life == lent->second;
 }
 
 void lend(const c10::StorageImpl* storage) {

@@ -84,14 +84,14 @@ void lend_memory_of(const Tensor& tensor) {
 class LentMemory {
  public:
   static LentMemory& instance();
-  // Returns whether it was not lent yet.
+  // Returns whether it was not lent yet in this life.
   bool add(const void* address);
   // Whether this memory is lent, and not memory that came to the place of one that was.
   bool has(const void* address) const;
 
  private:
   mutable std::mutex mutex_;
-  std::unordered_map<const void*, uint64_t> times_;
+  std::unordered_map<const void*, uint64_t> lives_;
   std::atomic<bool> any_{false};
 };
 
