@@ -542,6 +542,40 @@ def test_memory_on_another_stream_is_not_given_again():
     assert [each.item() for each in sums] == pytest.approx([64 * (2 + turn) for turn in range(20)])
 
 
+def test_gradients_that_another_stream_takes_stay_until_it_has_them():
+    """As sharded trainers do: each gradient goes to a buffer on a stream of its own, and ends."""
+
+    def make() -> Step:
+        torch.manual_seed(0)
+        net = nn.Sequential(*[nn.Linear(64, 64) for _ in range(8)]).to("flagos")
+        weights = list(net.parameters())
+        taken = {weight: torch.zeros_like(weight) for weight in weights}
+        x, other = torch.randn(16, 64).to("flagos"), torch.flagos.Stream()
+
+        def take(weight: torch.Tensor) -> None:
+            other.wait_stream(torch.flagos.current_stream())
+            with torch.flagos.stream(other):
+                taken[weight].copy_(weight.grad)
+                weight.grad.record_stream(other)
+            weight.grad = None
+
+        for weight in weights:
+            weight.register_post_accumulate_grad_hook(take)
+
+        def step(turn: int) -> torch.Tensor:
+            loss = net(x * (1 + 0.001 * turn)).square().mean()
+            loss.backward()
+            torch.flagos.current_stream().wait_stream(other)
+            with torch.no_grad():
+                for weight in weights:
+                    weight.add_(taken[weight], alpha=-0.05)
+            return loss.detach()
+
+        return step
+
+    check(make, least=1)
+
+
 def test_memory_is_given_back():
     step = training()
     with graphs.auto():
