@@ -19,6 +19,7 @@ constexpr size_t kMostCalls = 48; // of a chunk
 constexpr size_t kMostChunks = 4; // that begin with one call
 constexpr size_t kMostTraces = 24;
 constexpr int64_t kMostGraphs = 512; // where each keeps streams of the hardware, of which there are some 2,000
+constexpr uint8_t kMostLent = 2;     // times, behind which a call gets no planned memory any more
 constexpr int64_t kMoved = 4096;     // calls on another stream, after which that one is followed
 
 // The stream that calls are followed on as the current one, for a scope.
@@ -75,8 +76,9 @@ c10::DataPtr Script::allocate(size_t nbytes, c10::Device label) {
   if (nbytes == 0) {
     return {};
   }
-  Block* planned = next_ < plan_.size() ? plan_[next_] : nullptr;
-  Block* block = blocks_.find(planned, conflicts_, nbytes, [&](size_t size) {
+  std::vector<Block*>& plan = position_.blocks;
+  Block* planned = next_ < plan.size() ? plan[next_] : nullptr;
+  Block* block = blocks_.find(planned, position_.conflicts, nbytes, [&](size_t size) {
     struct Outside {
       PlannedMemory* script = std::exchange(planned_memory, nullptr);
       ~Outside() {
@@ -86,12 +88,13 @@ c10::DataPtr Script::allocate(size_t nbytes, c10::Device label) {
     const OnStream on(where_); // and not on that of a capture
     return native->planned_block(size, where_.device);
   });
-  if (next_ < plan_.size()) {
-    plan_[next_] = block;
+  if (next_ < plan.size()) {
+    plan[next_] = block;
   } else {
-    plan_.push_back(block);
+    plan.push_back(block);
   }
   ++next_;
+  block->maker = &position_;
   return block->take(label, native->host_computes());
 }
 
@@ -217,6 +220,10 @@ void Follower::take(torch::jit::Stack& stack, torch::jit::Stack& arguments) {
   const auto first = stack.end() - static_cast<ptrdiff_t>(call.op->num_arguments);
   arguments.assign(std::make_move_iterator(first), std::make_move_iterator(stack.end()));
   stack.erase(first, stack.end());
+  const Trace* trace = chunk_->trace;
+  for (Block* block : call.blocks) {
+    block->maker = &trace->positions[trace->after(chunk_->start, followed_)];
+  }
   call.make_results(arguments, stack, where_.device);
   ++followed_;
   ++followed_calls_;
@@ -618,6 +625,12 @@ void Follower::drop_trace(Trace* trace) {
 
 void Follower::record(Operator& op, c10::ArrayRef<c10::IValue> arguments, bool plain, Record*& record) {
   Position& position = place_.position();
+  if (position.lent >= kMostLent) {
+    close();
+    refuse(op, "memory that others know");
+    place_.at = place_.trace->after(place_.at);
+    return;
+  }
   const bool joins = plain && position.planned && position.never == nullptr && position.misses.is_over(now()) &&
       ((open_ != nullptr && !position.begins && open_->calls.size() < kMostCalls) || position.captures.is_over(now()));
   if (!joins) {
@@ -796,6 +809,7 @@ void Follower::note(const torch::jit::Stack& arguments, const torch::jit::Stack&
     return;
   }
   open_->familiar |= record_.familiar;
+  addresses_.insert(key_.addresses().begin(), key_.addresses().end());
   open_->calls.push_back(std::move(call));
 }
 
@@ -846,8 +860,14 @@ void Follower::forget_lent(const c10::StorageImpl* storage) {
   const void* data = storage->data();
   const c10::StorageImpl* owner = owner_of(storage);
   Block* block = owner != nullptr ? block_of(owner->data_ptr()) : nullptr;
+  if (block == nullptr && !addresses_.contains(data)) {
+    return;
+  }
   for (const auto& trace : traces_) {
     for (Position& position : trace->positions) {
+      if (block != nullptr && block->maker == &position) {
+        ++position.lent;
+      }
       graphs_ -= static_cast<int64_t>(std::erase_if(position.chunks, [&](const auto& chunk) {
         return std::any_of(
             chunk->calls.begin(), chunk->calls.end(), [&](const Call& call) { return call.uses(block, data); });
@@ -913,6 +933,7 @@ bool Follower::release() {
     watch_->forget();
   }
   places_.clear();
+  addresses_.clear();
   traces_.clear();
   graphs_ = 0;
   blocks_.reset();

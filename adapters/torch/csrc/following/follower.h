@@ -36,19 +36,18 @@ struct Where {
 class Script final : public PlannedMemory {
  public:
   Script(Blocks& blocks, Position& position, const Where& where)
-      : blocks_(blocks), plan_(position.blocks), conflicts_(position.conflicts), where_(where) {}
+      : blocks_(blocks), position_(position), where_(where) {}
 
   c10::DataPtr allocate(size_t nbytes, c10::Device label) override;
 
   // What the call allocated.
   std::vector<Block*> used() const {
-    return {plan_.begin(), plan_.begin() + static_cast<ptrdiff_t>(next_)};
+    return {position_.blocks.begin(), position_.blocks.begin() + static_cast<ptrdiff_t>(next_)};
   }
 
  private:
   Blocks& blocks_;
-  std::vector<Block*>& plan_;
-  uint8_t& conflicts_;
+  Position& position_;
   Where where_;
   size_t next_ = 0;
 };
@@ -193,6 +192,7 @@ class Follower {
   std::unique_ptr<Blocks> blocks_;
   std::vector<std::unique_ptr<Trace>> traces_;
   std::unordered_multimap<uint64_t, Place> places_; // by the last operators up to there
+  std::unordered_set<const void*> addresses_;       // that calls in graphs have, or had
   std::vector<c10::StorageImpl*> kept_;             // until what is pending is launched
   std::vector<void*> kept_memory_;                  // likewise
 

@@ -103,6 +103,7 @@ struct Position {
   Patience misses;                            // the call was another than the captured one
   const char* never = nullptr;                // why no graph repeats the call
   bool planned = false;                       // whether the call was served from planned memory before
+  uint8_t lent = 0;                           // how often such memory was lent
   bool begins = false;                        // whether a chunk has to end before this call
 };
 

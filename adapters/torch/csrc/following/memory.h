@@ -22,6 +22,7 @@ struct Block {
   std::atomic<uint32_t> holders{1}; // `Blocks`, and the tensor
   std::atomic<bool> live{false};    // whether a tensor, or a call in progress, has the bytes
   bool lent = false;                // others know the address: it never moves, and no graph may use the block
+  const void* maker = nullptr;      // the place in a run whose call took the bytes last; only to be compared
   // The flagos storage over the block. Not asked while the block is not live.
   c10::weak_intrusive_ptr<c10::StorageImpl> owner{c10::intrusive_ptr<c10::StorageImpl>()};
 
