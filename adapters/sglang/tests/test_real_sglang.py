@@ -321,7 +321,7 @@ REFUSED: dict[str, tuple[str, list[str], dict[str, str], str]] = {
         "dense",
         ["--speculative-algorithm", "NGRAM"],
         {},
-        "--speculative-algorithm NGRAM: SGLang itself has n-grams on CUDA and the CPU alone; leave",
+        "--speculative-algorithm NGRAM: SGLang itself has n-grams on its own devices alone; leave",
     ),
     "EAGLE": (
         "dense",

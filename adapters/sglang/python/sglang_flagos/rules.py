@@ -269,7 +269,7 @@ def _speculation(args: Any) -> Iterator[Problem]:
     if args.speculative_algorithm is None:
         return
     if args.speculative_algorithm.upper() == "NGRAM":
-        reason = "SGLang itself has n-grams on CUDA and the CPU alone"
+        reason = "SGLang itself has n-grams on its own devices alone"
     else:
         reason = f"its kernels are Triton's and sgl_kernel's ({triton_missing() or 'not verified on flagos'})"
     yield Problem(f"--speculative-algorithm {args.speculative_algorithm}", reason, _LEAVE)
@@ -352,7 +352,7 @@ def _model(args: Any) -> Iterator[Problem]:
     elif model.is_hybrid_swa and not args.disable_hybrid_swa_memory:
         yield Problem(
             "model",
-            f"{names} has layers with a sliding window, for which SGLang gives other platforms no pool",
+            f"{names} has layers with a sliding window, which have no pool of their own on flagos",
             "write --disable-hybrid-swa-memory: every layer then keeps the whole context",
         )
     elif model.has_attention_sinks or set(names.split(", ")) & {*_OTHER_GATES}:
