@@ -394,11 +394,11 @@ def test_the_check(sglang_path: str, models: Path) -> None:
     assert found["serves"]["attention"] == "sglang::paged_attention -> reference.paged_attention"
     assert found["serves"]["graphs"] == "none"
     status, found = check(
-        "--model-path", str(models / "dense"), "--enable-dp-attention", "--lora-backend", "triton"
+        "--model-path", str(models / "dense"), "--enable-lmcache", "--lora-backend", "triton"
     )
     assert status == 1
     assert [one["option"] for one in found["problems"]] == [
-        *("--enable-dp-attention", "--lora-backend triton")
+        *("--enable-lmcache", "--lora-backend triton")
     ]
     status, found = check("--model-path", str(models / "dense"), "--max-lora-rank", "x")
     assert status == 1

@@ -24,6 +24,8 @@ class Release:
     hooks: Mapping[str, str]
     # What makes the configuration of the model: a method of `ServerArgs`, or a function of a module.
     model_config: str
+    # Function that shows the arguments as they are resolved, which they are by a method; else the constructor does it.
+    resolved: str | None = None
     # Whether SGLang asks the platform for `PlatformCapabilities`, in the place of methods that say the same.
     capabilities: bool = False
     # Whether SGLang's allocator of pages is made of kernels of Triton alone.
@@ -102,6 +104,7 @@ RELEASES = (
             f"{_UPDATER}.update_weights_from_tensor": "hooks:answered",
         },
         model_config="sglang.srt.arg_groups.model_override_base:model_config_of",
+        resolved="sglang.srt.arg_groups.model_override_base:resolved_view",
         capabilities=True,
     ),
 )
