@@ -337,6 +337,12 @@ REFUSED: dict[str, tuple[str, list[str], dict[str, str], str]] = {
         {},
         "--quantization awq: flagos has no kernels for it; write fp8",
     ),
+    "DP attention": (
+        "dense",
+        ["--tp-size", "2", "--dp-size", "2", "--enable-dp-attention"],
+        {"FLAGOS_HOST_DEVICES": "4"},
+        "has not been tried on flagos",
+    ),
     "no fence": (
         "dense",
         [],
@@ -370,7 +376,7 @@ def test_a_refusal_comes_before_the_server(
             str(models / model),
             *options,
         ],
-        env=environment(sglang_path, FLAGOS_HOST_DEVICES="2", **variables),
+        env=environment(sglang_path, **{"FLAGOS_HOST_DEVICES": "2", **variables}),
         capture_output=True,
         text=True,
         timeout=300,
