@@ -81,7 +81,7 @@ $(STAMPS)/vllm: $(VLLM_REQUIREMENTS) requirements/vllm.txt requirements/vllm-bui
 # With an older transformers than the environment's, in a folder of its own, too. Each release is for one torch.
 SGLANG := $(abspath $(VENV))/sglang
 SGLANG_REQUIREMENTS := $(wildcard requirements/sglang-torch-$(TORCH_MINOR).txt)
-$(STAMPS)/sglang: $(SGLANG_REQUIREMENTS) $(STAMPS)/requirements
+$(STAMPS)/sglang: $(SGLANG_REQUIREMENTS) requirements/sglang.txt $(STAMPS)/requirements
 	@[ -n "$(SGLANG_REQUIREMENTS)" ] || { \
 	  echo "no release of SGLang that flagos serves is for torch $(TORCH_MINOR): these have one:" \
 	    $(patsubst requirements/sglang-torch-%.txt,TORCH=%,$(wildcard requirements/sglang-torch-*.txt)) >&2; exit 1; }

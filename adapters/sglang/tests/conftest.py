@@ -41,17 +41,23 @@ def environment(*paths: str, **variables: str | None) -> dict[str, str]:
     return processes.environment(*paths, **{**own, **variables})
 
 
-@pytest.fixture(scope="session")
-def release() -> releases.Release:
-    """The release of SGLang for this torch."""
-    found = releases.of_torch(version("torch"))
+@pytest.fixture
+def release(request: pytest.FixtureRequest) -> releases.Release:
+    """The release of SGLang that a test names, or else the one for this torch."""
+    given: releases.Release | None = getattr(request, "param", None)
+    found = given or releases.of_torch(version("torch"))
     return found or pytest.skip(f"no release of SGLang is for torch {version('torch')}")
 
 
 @pytest.fixture
 def run_python(release: releases.Release, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Runs a script in a fresh interpreter with the double of SGLang's platform seam."""
+    """Runs a script in a fresh interpreter with the double of SGLang's platform seam.
+
+    A release of another torch than this one finds a distribution with that one's number.
+    """
     seam = processes.distribution(tmp_path_factory.mktemp("seam"), "sglang", release.number)
+    if releases.minor(version("torch")) != release.torch:
+        processes.distribution(seam, "torch", f"{release.torch}.0")
 
     def run(
         script: str, *, fails: bool = False, path: Path | None = None, **variables: str | None

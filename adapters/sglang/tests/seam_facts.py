@@ -9,20 +9,25 @@ from pathlib import Path
 from sglang_flagos import hooks, releases
 
 # Modules of `sglang.srt` beside `models` and `layers` in which a global keeps the answer of `is_cuda()`, of which the
-# adapter knows what each decides. A new one is to be read.
+# adapter knows what each decides. A new one is to be read. The releases stand behind a name that not all of them have.
 _KNOWN = Path(__file__).with_name("is_cuda_modules.txt")
 
 
-def facts(root: Path, *, double: bool = False) -> list[str]:
-    """What is not as the adapter takes it for, in a folder with the package ``sglang``."""
-    found = [*hook_facts(root), *order_facts(root), *view_facts(root)]
-    return found if double else [*found, *is_cuda_facts(root)]
+def facts(root: Path, release: releases.Release, *, double: bool = False) -> list[str]:
+    """What is not as the adapter takes it for, in a folder with the package ``sglang`` of a release."""
+    found = [
+        *hook_facts(root, release),
+        *order_facts(root),
+        *unpickler_facts(root, release),
+        *view_facts(root, release),
+    ]
+    return found if double else [*found, *is_cuda_facts(root, release)]
 
 
-def hook_facts(root: Path) -> list[str]:
+def hook_facts(root: Path, release: releases.Release) -> list[str]:
     """Targets of hooks, and the parameters of those that name them."""
     wrong = []
-    for target, hook in hooks.HOOKS.items():
+    for target, hook in hooks.of(release).items():
         function = _function(root, target)
         if function is None:
             wrong.append(f"{target} is not there")
@@ -52,7 +57,7 @@ def order_facts(root: Path) -> list[str]:
             for name in node.targets:
                 place.setdefault(ast.unparse(name), number)
     order = ["torch", "Library", "current_platform", "is_cuda", "sglang_lib"]
-    missing = [name for name in (*order, "SafeUnpickler") if name not in place]
+    missing = [name for name in order if name not in place]
     if missing:
         return [f"sglang.srt.utils.common has no {', '.join(missing)}"]
     if sorted(order, key=place.__getitem__) != order:
@@ -60,22 +65,32 @@ def order_facts(root: Path) -> list[str]:
     return []
 
 
-def view_facts(root: Path) -> list[str]:
+def unpickler_facts(root: Path, release: releases.Release) -> list[str]:
+    """What unpickles weights has the set to which the adapter adds."""
+    name = "ALLOWED_MODULE_PREFIXES" if release.unpickles_by_prefix else "ALLOWED_GLOBALS"
+    tree = ast.parse((root / "sglang/srt/utils/common.py").read_text())
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef) and node.name == "SafeUnpickler":
+            body = [ast.unparse(one).partition("=")[0] for one in node.body]
+            if any(one.partition(":")[0].strip() == name for one in body):
+                return []
+    return [f"sglang.srt.utils.common.SafeUnpickler has no {name}"]
+
+
+def view_facts(root: Path, release: releases.Release) -> list[str]:
     """Modules that get a view of torch import it by this name, and those that take flagos for CUDA ask for that."""
     return [
         f"sglang.srt.{name} has no `import torch`"
-        for release in releases.RELEASES
         for name in (*release.views, *release.views_with_devices)
         if "\nimport torch\n" not in "\n" + _file(root, f"sglang.srt.{name}").read_text()
     ] + [
         f"{name} keeps no is_cuda()"
-        for release in releases.RELEASES
         for name in release.as_cuda
         if "\n_is_cuda = is_cuda()\n" not in _file(root, name).read_text()
     ]
 
 
-def is_cuda_facts(root: Path) -> list[str]:
+def is_cuda_facts(root: Path, release: releases.Release) -> list[str]:
     """Modules that keep the answer of `is_cuda()`: the adapter's list has them all, and no others."""
     folder = root / "sglang/srt"
     found = {
@@ -84,7 +99,8 @@ def is_cuda_facts(root: Path) -> list[str]:
         if "_is_cuda = is_cuda()" in path.read_text()
         and path.relative_to(folder).parts[0] not in ("models", "layers", "hardware_backend")
     }
-    known = set(_KNOWN.read_text().split())
+    listed = (line.split() for line in _KNOWN.read_text().splitlines())
+    known = {name for name, *numbers in listed if not numbers or release.number in numbers}
     return [f"{one} keeps is_cuda(), and is not known" for one in sorted(found - known)] + [
         f"{one} keeps no is_cuda() any more" for one in sorted(known - found)
     ]

@@ -321,7 +321,7 @@ REFUSED: dict[str, tuple[str, list[str], dict[str, str], str]] = {
         "dense",
         ["--speculative-algorithm", "NGRAM"],
         {},
-        "--speculative-algorithm NGRAM: SGLang itself has n-grams on CUDA and the CPU alone; leave",
+        "--speculative-algorithm NGRAM: SGLang itself has n-grams on its own devices alone; leave",
     ),
     "EAGLE": (
         "dense",
@@ -336,6 +336,12 @@ REFUSED: dict[str, tuple[str, list[str], dict[str, str], str]] = {
         ["--quantization", "awq"],
         {},
         "--quantization awq: flagos has no kernels for it; write fp8",
+    ),
+    "DP attention": (
+        "dense",
+        ["--tp-size", "2", "--dp-size", "2", "--enable-dp-attention"],
+        {"FLAGOS_HOST_DEVICES": "4"},
+        "has not been tried on flagos",
     ),
     "no fence": (
         "dense",
@@ -370,7 +376,7 @@ def test_a_refusal_comes_before_the_server(
             str(models / model),
             *options,
         ],
-        env=environment(sglang_path, FLAGOS_HOST_DEVICES="2", **variables),
+        env=environment(sglang_path, **{"FLAGOS_HOST_DEVICES": "2", **variables}),
         capture_output=True,
         text=True,
         timeout=300,
@@ -394,11 +400,11 @@ def test_the_check(sglang_path: str, models: Path) -> None:
     assert found["serves"]["attention"] == "sglang::paged_attention -> reference.paged_attention"
     assert found["serves"]["graphs"] == "none"
     status, found = check(
-        "--model-path", str(models / "dense"), "--enable-dp-attention", "--lora-backend", "triton"
+        "--model-path", str(models / "dense"), "--enable-lmcache", "--lora-backend", "triton"
     )
     assert status == 1
     assert [one["option"] for one in found["problems"]] == [
-        *("--enable-dp-attention", "--lora-backend triton")
+        *("--enable-lmcache", "--lora-backend triton")
     ]
     status, found = check("--model-path", str(models / "dense"), "--max-lora-rank", "x")
     assert status == 1

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sglang_flagos import rules
+from sglang_flagos import releases, rules
 
 pytestmark = pytest.mark.host
 
@@ -45,6 +45,13 @@ DEFAULTS: dict[str, Any] = {
     "gpu_id_step": 1,
     **dict.fromkeys(("tp_size", "pp_size", "dp_size"), 1),
 }
+
+
+@pytest.fixture(autouse=True, params=releases.RELEASES, ids=lambda release: release.number)
+def release(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> releases.Release:
+    """Each of the releases, as if it were installed."""
+    monkeypatch.setattr(releases, "installed", lambda: request.param)
+    return request.param
 
 
 def args(**given: Any) -> Any:
@@ -85,6 +92,7 @@ OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
         {"enable_memory_saver": True, "tokenizer_worker_num": 3},
         "--enable-memory-saver: it keeps what is released in the one process of the tokenizer",
     ),
+    "DP attention": ({"attn_dp_size": 2}, "--attn-dp-size 2: DP attention (--enable-dp-attention"),
     "a switch": ({"enable_dp_attention": True}, "--enable-dp-attention: it has not been tried"),
 }
 
@@ -169,10 +177,16 @@ def test_a_model_is_refused_by_name(
     hybrid, config = ModuleType("hybrid_arch"), ModuleType("model_config")
     hybrid.mambaish_config = lambda model: model.mamba  # type: ignore[attr-defined]
     config.AttentionArch = SimpleNamespace(MLA=1, MHA=2)  # type: ignore[attr-defined]
-    for name, module in {"hybrid_arch": hybrid, "model_config": config}.items():
-        monkeypatch.setitem(sys.modules, f"sglang.srt.configs.{name}", module)
-    for name in ("sglang", "sglang.srt", "sglang.srt.configs"):
-        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    making = ModuleType("model_override_base")
+    making.model_config_of = lambda args: args.get_model_config()  # type: ignore[attr-defined]
+    modules = {
+        **dict.fromkeys(("sglang", "sglang.srt", "sglang.srt.configs", "sglang.srt.arg_groups")),
+        "sglang.srt.configs.hybrid_arch": hybrid,
+        "sglang.srt.configs.model_config": config,
+        "sglang.srt.arg_groups.model_override_base": making,
+    }
+    for name, module in modules.items():
+        monkeypatch.setitem(sys.modules, name, module or ModuleType(name))
 
     def made(name: str = "M", experts: int = 0, factor: float = 1.0, **fields: Any) -> Any:
         text = SimpleNamespace(num_experts=experts, routed_scaling_factor=factor)

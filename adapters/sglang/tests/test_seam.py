@@ -10,7 +10,12 @@ import pytest
 from adapters.serving.tests.processes import distribution
 from adapters.sglang.tests import seam_facts
 from adapters.sglang.tests.conftest import SEAM, Run
-from sglang_flagos import activation
+from sglang_flagos import activation, releases
+
+# For tests of what differs between the releases; the others run with the one for this torch.
+every_release = pytest.mark.parametrize(
+    "release", releases.RELEASES, indirect=True, ids=[one.number for one in releases.RELEASES]
+)
 
 WHICH = """
 import sglang.srt.utils.common
@@ -30,8 +35,9 @@ def test_the_distribution_has_its_entry_points(group: str, value: str) -> None:
     assert [e.value for e in entry_points(group=group) if e.name == "flagos"] == [value]
 
 
-def test_the_double_has_the_facts() -> None:
-    assert seam_facts.facts(SEAM, double=True) == []
+@every_release
+def test_the_double_has_the_facts(release: releases.Release) -> None:
+    assert seam_facts.facts(SEAM, release, double=True) == []
 
 
 def test_importing_the_package_imports_neither(run_python: Run) -> None:
@@ -114,25 +120,15 @@ except RuntimeError as error:
     assert "sglang.srt.managers.overlap_utils has no `_is_cuda`" in run.stdout
 
 
-def test_operators_of_sglang_are_for_the_device(run_python: Run) -> None:
-    script = """
+OF_RELEASE = {
+    "0.5.17": """
 import torch
 import sglang.srt.utils.common as common
 common.sglang_lib.define("twice(Tensor x) -> Tensor")
 common.sglang_lib.impl("twice", lambda x: x * 2, "CUDA")
 assert torch.ops.sglang.twice(torch.ones(2, device="flagos")).tolist() == [2.0, 2.0]
-"""
-    run_python(script)
-
-
-def test_whole(run_python: Run) -> None:
-    script = """
-import sglang.srt.utils.common
 from sglang.srt.plugins import load_plugins
 load_plugins()
-from sglang_flagos import completeness, hooks
-completeness.require()
-import torch
 from sglang.srt.distributed.parallel_state import GroupCoordinator
 group = GroupCoordinator([[0]], 1, "flagos", True, True, use_custom_allreduce=True,
     use_torch_symm_mem_all_reduce=True, use_hpu_communicator=False, use_xpu_communicator=False,
@@ -142,6 +138,49 @@ from sglang.srt.managers.utils import _async_d2h
 x = torch.arange(5, device="flagos")
 y = _async_d2h(x); torch.accelerator.synchronize()
 assert y.is_pinned() and y.tolist() == [0, 1, 2, 3, 4]
+assert "torch_fl.runtime.sharing." in common.SafeUnpickler.ALLOWED_MODULE_PREFIXES
+from sglang.srt.managers.tp_worker import BaseTpWorker
+done, message = BaseTpWorker().update_weights_from_tensor("x")
+assert not done and message == "it cannot be done (ValueError: a broken message)"
+""",
+    "0.5.23": """
+import torch
+import sglang.srt.utils.common as common
+assert common.Library is torch.library.Library
+from sglang.srt.plugins import load_plugins
+load_plugins()
+from sglang.srt.platforms import current_platform
+assert current_platform.get_group_coordinator_device(1) == torch.device("flagos", 1)
+assert tuple(current_platform.capabilities) == (False, False)
+from torch_fl.runtime import sharing
+assert len(common.SafeUnpickler.ALLOWED_GLOBALS) == 1 + len(sharing.REBUILDERS)
+reduced, _ = sharing._sharing().reduce(torch.ones(3, device="flagos").untyped_storage())
+assert (reduced.__module__, reduced.__name__) in common.SafeUnpickler.ALLOWED_GLOBALS
+from sglang.srt.managers.tp_worker import BaseTpWorker
+from sglang.srt.model_executor.model_runner_components.weight_updater import WeightUpdater
+found = BaseTpWorker().deserialize_own_rank([b"x"])
+for load_format in (None, "flattened_bucket"):
+    done, message = WeightUpdater().update_weights_from_tensor(found, load_format=load_format)
+    assert not done and message == "it cannot be done (ValueError: a broken message)"
+assert current_platform.get_kv_pool_cls(kind="mha") is current_platform.get_paged_allocator_cls() is None
+""",
+}
+
+
+@every_release
+def test_what_one_release_has(run_python: Run, release: releases.Release) -> None:
+    run_python(OF_RELEASE[release.number], FLAGOS_VENDOR="host")
+
+
+@every_release
+def test_whole(run_python: Run) -> None:
+    script = """
+import sglang.srt.utils.common
+from sglang.srt.plugins import load_plugins
+load_plugins()
+from sglang_flagos import completeness, hooks
+completeness.require()
+import torch
 from sglang.srt.utils.torch_memory_saver_adapter import TorchMemorySaverAdapter
 assert TorchMemorySaverAdapter.create(True) is False
 from sglang.srt.utils import common
@@ -183,19 +222,24 @@ HALVES = {
 }
 
 
+@every_release
 @pytest.mark.parametrize(("script", "words"), HALVES.values(), ids=HALVES)
 def test_a_half_adapter_ends_the_start(run_python: Run, script: str, words: str) -> None:
     """In the process that parses arguments, and in the scheduler's, which does not."""
     last = """
 from sglang.srt.platforms import current_platform
-for ask in (lambda: current_platform.apply_server_args_defaults(None), current_platform.get_paged_allocator_cls):
+for ask in (
+    lambda: current_platform.apply_server_args_defaults(None),
+    lambda: current_platform.get_kv_pool_cls(kind="mha"),
+    current_platform.get_paged_allocator_cls,
+):
     try:
         ask()
     except RuntimeError as error:
         print(error)
 """
     run = run_python("import sglang.srt.utils.common\n" + script + last)
-    assert run.stdout.count(f"flagos cannot serve SGLang: {words}") == 2
+    assert run.stdout.count(f"flagos cannot serve SGLang: {words}") == 3
 
 
 def test_a_platform_that_is_asked_for_too_early_or_too_late(run_python: Run) -> None:
@@ -205,9 +249,10 @@ def test_a_platform_that_is_asked_for_too_early_or_too_late(run_python: Run) -> 
 
 REFUSALS: dict[str, tuple[tuple[str, str] | None, dict[str, str], str]] = {
     "SGLang too new": (
-        ("sglang", "0.5.23"),
+        ("sglang", "0.5.24"),
         {},
-        "SGLang 0.5.23 is installed, and this sglang-flagos knows SGLang 0.5.17 on torch 2.11",
+        "SGLang 0.5.24 is installed, and this sglang-flagos knows SGLang 0.5.17 on torch 2.11.*, "
+        "0.5.23 on torch 2.14.*: pip install",
     ),
     "no device": (
         None,
@@ -241,7 +286,7 @@ def test_a_failure_is_loud(
 def test_a_variable_that_stands_in_the_way(
     monkeypatch: pytest.MonkeyPatch, name: str, value: str, words: str | None
 ) -> None:
-    numbers = {"sglang": "0.5.17", "torch": "2.11.0"}
+    numbers = {"sglang": "0.5.23", "torch": "2.14.1"}
     monkeypatch.setattr(activation, "version", numbers.__getitem__)
     monkeypatch.setenv(name, value)
     found = activation.problem.__wrapped__()
@@ -278,7 +323,9 @@ PAIRS = {
     ("0.5.17", "2.11.0"): None,
     ("0.5.17", "2.14.1"): "pip install torch==2.11.0",
     ("0.5.18", "2.11.0"): "pip install --no-deps sglang==0.5.17",
-    ("0.5.23", "2.14.1"): "pip install --no-deps sglang==0.5.17",
+    ("0.5.22", "2.14.1"): "pip install --no-deps sglang==0.5.23",
+    ("0.5.23", "2.14.1"): None,
+    ("0.5.23", "2.11.0"): "pip install torch==2.14.0",
 }
 
 
@@ -289,5 +336,5 @@ def test_the_releases_that_go_together(pair: tuple[str, str], words: str | None)
 
 
 @pytest.mark.sglang
-def test_sglang_has_the_facts(sglang_path: str) -> None:
-    assert seam_facts.facts(Path(sglang_path)) == []
+def test_sglang_has_the_facts(sglang_path: str, release: releases.Release) -> None:
+    assert seam_facts.facts(Path(sglang_path), release) == []

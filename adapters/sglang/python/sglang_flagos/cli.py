@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import pkgutil
 from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from flagos.cli.output import CommandError, add_command
 from flagos_serving import commands
-from sglang_flagos import activation
+from sglang_flagos import activation, releases
 
 if TYPE_CHECKING:
     from flagos_serving.flaggems import FlagGems
@@ -123,7 +124,7 @@ def _judge(arguments: list[str]) -> tuple[list[dict[str, str]], Any]:
             said = StringIO()
             try:
                 with redirect_stdout(StringIO()), redirect_stderr(said):
-                    args = prepare_server_args(arguments)
+                    args = _resolved(prepare_server_args(arguments))
             except SystemExit:  # of the parser, which has said why
                 theirs = said.getvalue().strip().splitlines()[-1]
             except Exception as error:
@@ -134,6 +135,15 @@ def _judge(arguments: list[str]) -> tuple[list[dict[str, str]], Any]:
         ours.extend(_without_kernels())
     # What SGLang makes of options that flagos refuses says nothing.
     return commands.listed(ours, "SGLang", "" if ours else theirs), args
+
+
+def _resolved(args: Any) -> Any:
+    """The arguments as SGLang and flagos complete them."""
+    view = releases.installed().resolved
+    if view is None:
+        return args
+    args.resolve_once()
+    return pkgutil.resolve_name(view)(args)
 
 
 def _without_kernels() -> Iterator[Problem]:

@@ -25,7 +25,7 @@ def require() -> None:
     """Raises RuntimeError with the reason if a part of the adapter is missing in this process."""
     from sglang.srt.plugins.hook_registry import HookRegistry
 
-    from sglang_flagos import hooks
+    from sglang_flagos import hooks, releases
 
     if _error is not None:
         raise RuntimeError(
@@ -35,7 +35,7 @@ def require() -> None:
         raise RuntimeError(
             "flagos cannot serve SGLang: its plugin was not loaded; SGLANG_PLUGINS must name `flagos`, or be unset"
         )
-    absent = sorted(set(hooks.HOOKS) - HookRegistry._patched)
+    absent = sorted(set(hooks.of(releases.installed())) - HookRegistry._patched)
     if absent:
         raise RuntimeError(
             f"flagos cannot serve SGLang: no hook was applied to {', '.join(absent)} (SGLang's log has the error): "

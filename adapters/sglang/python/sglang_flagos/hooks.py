@@ -7,21 +7,21 @@ the original first. `adapters/sglang/tests/seam_facts.py` compares the names wit
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+import pkgutil
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from sglang_flagos import memory, operators, quantized, requests
+from sglang_flagos import memory, operators, quantized, releases, requests
 from sglang_flagos.engine import triton_missing
+from torch_fl.runtime import sharing
 
 _flagos: Any = torch.flagos  # type: ignore[attr-defined]
 _UPDATER = "sglang.srt.managers.scheduler_components.weight_updater.SchedulerWeightUpdaterManager"
 _WORKER = "sglang.srt.managers.tp_worker.BaseTpWorker"
 _ABOUT_WEIGHTS = (
-    "destroy_weights_update_group",
-    "init_weights_update_group",
     "update_weights_from_disk",
     "update_weights_from_distributed",
     "update_weights_from_tensor",
@@ -154,13 +154,34 @@ def mask_of_a_backend(original: Callable[..., None], logits: Tensor, vocab_mask:
 
 
 def answered(
-    original: Callable[..., tuple[bool, str]], self: Any, recv_req: Any
+    original: Callable[..., tuple[bool, str]], self: Any, *args: Any, **kwargs: Any
 ) -> tuple[bool, str]:
     """SGLang reads requests about weights outside of what answers a failure, which would end the server."""
     try:
-        return original(self, recv_req)
+        return original(self, *args, **kwargs)
     except Exception as error:
         return False, f"it cannot be done ({type(error).__name__}: {error})"
+
+
+class _Unreadable:
+    """Weights that cannot be read, which say so to the function that takes them in, and that answers."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def __iter__(self) -> Iterator[Any]:
+        raise self._error
+
+    def __getitem__(self, name: str) -> Any:
+        raise self._error
+
+
+def deserialized(original: Callable[..., Any], self: Any, serialized_named_tensors: Any) -> Any:
+    """SGLang 0.5.23 reads weights before what answers a failure. All ranks meet behind that, so none may leave here."""
+    try:
+        return original(self, serialized_named_tensors)
+    except Exception as error:
+        return _Unreadable(error)
 
 
 def updated(original: Callable[..., Any], self: Any, recv_req: Any) -> Any:
@@ -187,16 +208,17 @@ def internal_state(original: Callable[..., Any], self: Any, recv_req: Any) -> An
     return state
 
 
+# Those of every release; `sglang_flagos.releases` has the others.
 HOOKS: dict[str, Callable[..., Any]] = {
     **quantized.HOOKS,
     "sglang.kernels.ops.activation.softcap.softcap_inplace_logits": cap_of_logits,
     "sglang.srt.constrained.llguidance_backend.GuidanceGrammar.apply_vocab_mask": mask_of_a_backend,
     "sglang.srt.constrained.xgrammar_backend.XGrammarGrammar.apply_vocab_mask": mask_of_a_grammar,
-    "sglang.srt.distributed.parallel_state.GroupCoordinator.__init__": group,
     "sglang.srt.managers.scheduler.Scheduler.get_internal_state": internal_state,
     "sglang.srt.managers.scheduler.Scheduler.process_input_requests": requests.received,
-    **dict.fromkeys((f"{_UPDATER}.{name}" for name in _ABOUT_WEIGHTS[2:]), updated),
-    **dict.fromkeys((f"{_WORKER}.{name}" for name in _ABOUT_WEIGHTS), answered),
+    **dict.fromkeys((f"{_UPDATER}.{name}" for name in _ABOUT_WEIGHTS), updated),
+    f"{_WORKER}.destroy_weights_update_group": answered,
+    f"{_WORKER}.init_weights_update_group": answered,
     f"{_UPDATER}.release_memory_occupation": memory.release,
     f"{_UPDATER}.resume_memory_occupation": memory.resume,
     **dict.fromkeys(
@@ -208,16 +230,22 @@ HOOKS: dict[str, Callable[..., Any]] = {
     f"{_TOKENIZER}._create_tokenized_object": requests.tokenized,
     f"{_TOKENIZER}._dispatch_to_scheduler": requests.dispatched,
     f"{_TOKENIZER}.generate_request": requests.generate,
-    "sglang.srt.managers.utils._async_d2h": async_d2h,
     "sglang.srt.mem_cache.allocation.get_last_loc": get_last_loc,
     "sglang.srt.mem_cache.memory_pool._set_kv_buffer_impl": store,
     "sglang.srt.models.utils.apply_qk_norm": qk_norm,
     "sglang.srt.utils.common.get_device_core_count": get_device_core_count,
     "sglang.srt.utils.common.get_device_count": get_device_count,
     "sglang.srt.utils.common.get_device_name": get_device_name,
-    "sglang.srt.utils.common.support_triton": support_triton,
     "sglang.srt.utils.torch_memory_saver_adapter.TorchMemorySaverAdapter.create": memory.without_saver,
 }
+
+
+def of(release: releases.Release) -> dict[str, Callable[..., Any]]:
+    """The hooks of a release, by the functions of SGLang that they replace."""
+    return HOOKS | {
+        target: pkgutil.resolve_name(f"sglang_flagos.{name}")
+        for target, name in release.hooks.items()
+    }
 
 
 def install() -> None:
@@ -227,8 +255,13 @@ def install() -> None:
 
     from sglang_flagos import view
 
-    for target, hook in HOOKS.items():
+    for target, hook in of(releases.installed()).items():
         HookRegistry.register(target, hook, HookType.AROUND)
     view.install()
     # The names by which tensors of flagos come from other processes: weights in trainers' messages.
-    common.SafeUnpickler.ALLOWED_MODULE_PREFIXES.add("torch_fl.runtime.sharing.")
+    if releases.installed().unpickles_by_prefix:
+        common.SafeUnpickler.ALLOWED_MODULE_PREFIXES.add(f"{sharing.__name__}.")
+    else:
+        common.SafeUnpickler.ALLOWED_GLOBALS.update(
+            (one.__module__, one.__qualname__) for one in sharing.REBUILDERS
+        )

@@ -6,11 +6,12 @@ import os
 from typing import Any
 
 import torch
+from sglang.srt.platforms import interface
 from sglang.srt.platforms.device_mixin import DeviceCapability, PlatformEnum
-from sglang.srt.platforms.interface import SRTPlatform
 
 from flagos_serving.declaration import capability, device_type
-from sglang_flagos import completeness, plugin_fl, view
+from sglang_flagos import completeness, plugin_fl, releases, view
+from sglang_flagos.engine import triton_missing
 
 _flagos: Any = torch.flagos  # type: ignore[attr-defined]
 # What SGLang decides by `is_cuda()`, which is false here. A value that is set stays.
@@ -24,8 +25,11 @@ _VARIABLES = {
 }
 
 
-class FlagosPlatform(SRTPlatform):
-    """SGLang on flagos devices. What is not here, SGLang's base class refuses."""
+class FlagosPlatform(interface.SRTPlatform):
+    """SGLang on flagos devices. What is not here, SGLang's base class refuses.
+
+    Some methods are asked for by one of the releases alone.
+    """
 
     _enum = PlatformEnum.OOT
     device_name = "flagos"
@@ -35,6 +39,10 @@ class FlagosPlatform(SRTPlatform):
         view.hide_cuda()
         for name, value in _VARIABLES.items():
             os.environ.setdefault(name, value)
+        if releases.installed().capabilities:
+            self.capabilities = interface.PlatformCapabilities(
+                supports_triton=triton_missing() is None, graph_capture=self.support_cuda_graph()
+            )
         plugin_fl.apply()
 
     # ------------------------------------------------------------------------------------- configuration
@@ -108,6 +116,10 @@ class FlagosPlatform(SRTPlatform):
         """The process group of flagos."""
         return "flagos"
 
+    def get_group_coordinator_device(self, local_rank: int) -> torch.device:
+        """The device of a rank's groups."""
+        return torch.device("flagos", local_rank)
+
     # ------------------------------------------------------------------------------------------- classes
 
     def get_default_attention_backend(self) -> str:
@@ -134,12 +146,18 @@ class FlagosPlatform(SRTPlatform):
 
         return MHATokenToKVPool
 
-    def get_paged_allocator_cls(self) -> Any:
-        """A function that makes the allocator. Raises RuntimeError if a part of the adapter is missing.
+    def get_kv_pool_cls(self, *, kind: str) -> None:
+        """None: SGLang's own pools. Raises RuntimeError if a part of the adapter is missing.
 
-        The process of a scheduler parses no arguments, so it is here that its completeness is asked for.
+        The process of a scheduler parses no arguments, so it is here, and below, that its completeness is asked for.
         """
         completeness.require()
+
+    def get_paged_allocator_cls(self) -> Any:
+        """A function that makes the allocator, or None for SGLang's. Raises RuntimeError if a part is missing."""
+        completeness.require()
+        if not releases.installed().pages_by_triton:
+            return None
         from sglang_flagos.allocator import allocator
 
         return allocator

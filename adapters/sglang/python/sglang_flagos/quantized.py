@@ -71,5 +71,4 @@ _KERNELS = "sglang.kernels.ops.quantization.fp8_kernel"
 HOOKS: dict[str, Callable[..., Any]] = {
     f"{_KERNELS}.per_token_group_quant_fp8": group_quant,
     f"{_KERNELS}.static_quant_fp8": static_quant,
-    f"{_KERNELS}.w8a8_block_fp8_matmul_triton": block_product,
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import pkgutil
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,6 +13,7 @@ import torch
 from flagos import _core
 from flagos_serving.declaration import device_type
 from flagos_serving.refusals import Problem, Refusals
+from sglang_flagos import releases
 from sglang_flagos.engine import triton_missing
 
 logger = logging.getLogger(__name__)
@@ -66,6 +68,25 @@ SWITCHES = {
     "elastic_ep_backend": "it has not been tried on flagos",
     "debug_cuda_graph": "it breaks graphs on CUDA's own streams",
     "lora_use_virtual_experts": "adapters of experts have kernels of Triton",
+    # Of 0.5.23.
+    "enable_nvidia_megakernel": "its kernel is for CUDA",
+    "enable_amd_monokernel": "its kernels are ROCm's",
+    "enable_w4a4_mxfp4_megamoe": "its kernels are for CUDA",
+    "enable_megamoe_for_layernorm_sp": "its kernels are for CUDA",
+    "enable_lean_attention": "it is a kernel of another backend of attention",
+    "enable_kv_cache_sharding": "SGLang has it for its own platforms alone",
+    "enable_paged_experts": "weights on the host have not been tried on flagos",
+    "enable_unified_cache_external_linker": "it copies CUDA's memory",
+    "enable_pd_role_switch": "prefill and decode on different servers exchange CUDA's memory",
+    "enable_cp_tp_group_sharing": "attention on flagos takes prompts whole",
+    "enable_layernorm_sp": "it has not been tried on flagos",
+    "enable_shared_experts_attn_tp": "it goes with DP attention, which has not been tried on flagos",
+    "enable_dense_mlp_attn_tp": "it goes with DP attention, which has not been tried on flagos",
+    "enable_tp_lm_head_all_to_all": "it goes with DP attention, which has not been tried on flagos",
+    "enable_watermark": "it has not been tried on flagos",
+    "enable_return_aux_hidden_states": "it has not been tried on flagos",
+    "language_model_only": "models with images have not been tried on flagos",
+    "uno_lora_path": "it is speculation, whose kernels are Triton's and sgl_kernel's",
 }
 # Option → the values that flagos serves beside SGLang's default, the reason, and what to write.
 VALUES: dict[str, tuple[tuple[Any, ...], str, str]] = {
@@ -105,6 +126,16 @@ VALUES: dict[str, tuple[tuple[Any, ...], str, str]] = {
     "offload_group_size": ((-1,), "weights on the host have not been tried on flagos", _LEAVE),
     "attn_cp_size": ((1,), "attention on flagos takes prompts whole", "write 1, or --tp-size"),
     "dcp_size": ((1,), "attention on flagos takes sequences whole", "write 1, or --tp-size"),
+    "attn_dp_size": (
+        (1,),
+        "DP attention (--enable-dp-attention, too) has not been tried on flagos",
+        "write 1, or --dp-size",
+    ),
+    "startup_weight_load_mode": (
+        ("serial",),
+        "it loads weights beside the capture of CUDA's graphs",
+        "write serial",
+    ),
     "dwdp_size": ((1,), "it has not been tried on flagos", "write 1"),
     "moe_dp_size": ((1,), "it has not been tried on flagos", "write 1"),
     "ep_num_redundant_experts": (
@@ -238,7 +269,7 @@ def _speculation(args: Any) -> Iterator[Problem]:
     if args.speculative_algorithm is None:
         return
     if args.speculative_algorithm.upper() == "NGRAM":
-        reason = "SGLang itself has n-grams on CUDA and the CPU alone"
+        reason = "SGLang itself has n-grams on its own devices alone"
     else:
         reason = f"its kernels are Triton's and sgl_kernel's ({triton_missing() or 'not verified on flagos'})"
     yield Problem(f"--speculative-algorithm {args.speculative_algorithm}", reason, _LEAVE)
@@ -321,7 +352,7 @@ def _model(args: Any) -> Iterator[Problem]:
     elif model.is_hybrid_swa and not args.disable_hybrid_swa_memory:
         yield Problem(
             "model",
-            f"{names} has layers with a sliding window, for which SGLang gives other platforms no pool",
+            f"{names} has layers with a sliding window, which have no pool of their own on flagos",
             "write --disable-hybrid-swa-memory: every layer then keeps the whole context",
         )
     elif model.has_attention_sinks or set(names.split(", ")) & {*_OTHER_GATES}:
@@ -359,7 +390,10 @@ def _config(args: Any) -> Any:
     """SGLang's `ModelConfig`, or None for models without one."""
     if args.model_path.lower() in ("none", "dummy"):
         return None
-    return args.get_model_config()
+    made = releases.installed().model_config
+    if ":" in made:
+        return pkgutil.resolve_name(made)(args)
+    return getattr(args, made)()
 
 
 def _memory(args: Any) -> Iterator[Problem]:

@@ -46,7 +46,7 @@ class _Cuda(torch_view.Cuda):
 
 
 class Library(torch.library.Library):
-    """SGLang 0.5.17 registers every operator of ``torch.ops.sglang`` for the key CUDA, whatever the platform."""
+    """Where SGLang registers every operator of ``torch.ops.sglang`` for the key CUDA, whatever the platform."""
 
     def impl(self, op_name: Any, fn: Any, dispatch_key: str = "", **options: Any) -> None:
         """As torch's, for flagos' key in the place of CUDA's."""
@@ -86,7 +86,8 @@ def hide_cuda() -> None:
             "sglang-flagos knows. Import sglang.srt.utils before sglang.srt.platforms.current_platform is asked for"
         )
     vars(common)["torch"] = torch_view.Torch(_WithoutCuda("torch.cuda"))
-    vars(common)["Library"] = Library
+    if releases.installed().operators_for_cuda:
+        vars(common)["Library"] = Library
 
 
 def install() -> None:

@@ -49,10 +49,11 @@ if __name__ == "__main__":
         "127.0.0.1", port, 1, 2, GROUP, backend="flagos"
     )
     names, tensors = zip(*new, strict=True)
-    found["answer"] = made.update_weights_from_distributed(
-        list(names), [str(t.dtype).removeprefix("torch.") for t in tensors],
-        [list(t.shape) for t in tensors], group_name=GROUP,
-    )  # fmt: skip
+    with serving.new_weights(made):
+        found["answer"] = made.update_weights_from_distributed(
+            list(names), [str(t.dtype).removeprefix("torch.") for t in tensors],
+            [list(t.shape) for t in tensors], group_name=GROUP,
+        )  # fmt: skip
     sender.join()
     found["updated"] = serving.tokens(made, prompts)
     serving.report(made, **found)

@@ -166,6 +166,31 @@ REQUESTS: list[Request] = [
     generate(routed_dp_rank=9),
     generate(bootstrap_host="x", bootstrap_room=5),
     generate(stream="x"),
+    # What 0.5.23 added.
+    sampling(beam_width=3),
+    sampling(beam_width=3, n=2),
+    sampling(beam_width=1000),
+    sampling(beam_width=-1),
+    sampling(beam_width="x"),
+    sampling(watermark="x"),
+    generate(watermark=5),
+    generate(cache_salt=5),
+    generate(cache_salt=""),
+    generate(kv_hints=5),
+    generate(kv_hints=[{"a": 1}]),
+    generate(return_logprob=True, sampling_logprobs_mode="nothing"),
+    generate(return_logprob=True, sampling_logprobs_mode=5),
+    generate(token_indices_to_pool=[99]),
+    generate(token_indices_to_pool=["x"]),
+    generate(data_parallel_rank=7),
+    generate(mm_content_hashes=["x"]),
+    chat(return_sampling_mask=True),
+    chat(thinking=5),
+    ("/v1/decisions", {}),
+    ("/v1/systemone", {}),
+    ("/get_hicache_l3_cache_layout", {}),
+    ("/pd_role_switch", {"new_role": "decode"}),
+    ("/pd_role_switch", {"new_role": 5}),
     # As OpenAI's.
     completions(prompt=[]),
     completions(prompt=[[]]),
@@ -217,6 +242,18 @@ REQUESTS: list[Request] = [
     ("/update_weights_from_tensor", {"serialized_named_tensors": ["gASVBQAAAAAAAABLBS4="]}),
     ("/update_weights_from_distributed", {"names": ["x"], "dtypes": ["y"], "shapes": [[1]]}),
     ("/update_weights_from_distributed", {"names": ["x"], "dtypes": [], "shapes": []}),
+    ("/begin_weight_update", {"selector": "nothing"}),
+    ("/end_weight_update", {}),
+    ("/begin_weight_update", {}),
+    ("/begin_weight_update", {"selector": "draft"}),
+    ("/update_weights_from_tensor", {"serialized_named_tensors": ["x"]}),
+    ("/update_weights_from_tensor", {"serialized_named_tensors": []}),
+    ("/update_weights_from_tensor", {"serialized_named_tensors": ["gASVBQAAAAAAAABLBS4="]}),
+    ("/update_weights_from_tensor", {"serialized_named_tensors": ["gARLBS4="], "load_format": "flattened_bucket"}),
+    ("/update_weights_from_tensor", {"serialized_named_tensors": ["gARdlC4="], "load_format": "nothing"}),
+    ("/update_weights_from_distributed", {"names": ["x"], "dtypes": ["y"], "shapes": [[1]]}),
+    ("/update_weights_from_distributed", {"names": ["x"], "dtypes": [], "shapes": []}),
+    ("/end_weight_update", {}),
     ("/destroy_weights_update_group", {"group_name": "none"}),
     ("/get_weights_by_name", {"name": "nothing"}),
     ("/get_weights_by_name", {"name": "model.embed_tokens.weight", "truncate_size": -5}),
@@ -287,6 +324,7 @@ if __name__ == "__main__":
     port = int(sys.argv[1])
     prompt = tiny.prompts()[1]
     first, wrong, answers = honest(port, prompt), [], []
+    released = False  # memory, without which honest requests are refused, too
     for number, request in enumerate(REQUESTS):
         try:
             status, text = ask(port, request)
@@ -294,7 +332,9 @@ if __name__ == "__main__":
             status, text = 0, f"{type(error).__name__}: {error}"
         answers.append([request[0], str(request[1])[:120], status, text[:160]])
         print(number, *answers[-1], sep=" | ", file=sys.stderr, flush=True)
-        if number % 10 == 9 and honest(port, prompt) != first:
+        if status == 200 and request[0].endswith("_memory_occupation"):
+            released = request[0].startswith("/release")
+        if number % 10 == 9 and not released and honest(port, prompt) != first:
             wrong.append(number)
     for number in range(12):
         hang_up(port, number)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 GREEDY = {"temperature": 0.0, "max_new_tokens": 40, "ignore_eos": True}
@@ -34,6 +36,19 @@ def tokens(made: Any, prompts: list[list[int]], **options: Any) -> list[list[int
     """Greedy tokens of each prompt."""
     outputs = made.generate(input_ids=prompts, sampling_params=GREEDY, **options)
     return [output["output_ids"] for output in outputs]
+
+
+@contextmanager
+def new_weights(made: Any) -> Iterator[None]:
+    """Encloses new weights from tensors and from other processes, as SGLang 0.5.23 asks for."""
+    if not hasattr(made, "begin_weight_update"):
+        yield
+        return
+    done, message = made.begin_weight_update()
+    assert done, message
+    yield
+    done, message = made.end_weight_update()
+    assert done, message
 
 
 def report(made: Any = None, **found: Any) -> None:

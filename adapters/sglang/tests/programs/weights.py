@@ -33,9 +33,11 @@ if __name__ == "__main__":
     made = serving.engine(folder, enable_memory_saver=True, **options)
     prompts, found = tiny.prompts(), {}
     found["first"] = serving.tokens(made, prompts)
-    made.update_weights_from_tensor(weights(other))
+    with serving.new_weights(made):
+        made.update_weights_from_tensor(weights(other))
     found["updated"] = serving.tokens(made, prompts)
-    made.update_weights_from_tensor([(n, t.to("flagos")) for n, t in weights(folder)])
+    with serving.new_weights(made):
+        made.update_weights_from_tensor([(n, t.to("flagos")) for n, t in weights(folder)])
     found["from_the_device"] = serving.tokens(made, prompts)
     made.update_weights_from_disk(other)
     found["from_disk"] = serving.tokens(made, prompts)
@@ -45,7 +47,8 @@ if __name__ == "__main__":
     found["twice"] = refused(made.release_memory_occupation)
     found["while_released"] = refused(serving.tokens, made, prompts)
     made.resume_memory_occupation(["weights"])
-    made.update_weights_from_tensor(weights(folder))
+    with serving.new_weights(made):
+        made.update_weights_from_tensor(weights(folder))
     made.resume_memory_occupation(["kv_cache", "cuda_graph"])
     found["resumed"] = serving.tokens(made, prompts)
     serving.report(made, **found)

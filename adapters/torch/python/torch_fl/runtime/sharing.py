@@ -251,6 +251,8 @@ def _rebuild_from_copy(content: bytes, index: int) -> torch.UntypedStorage:
     return _bytes_of(host).to(torch.device(DEVICE, index)).untyped_storage()
 
 
+# The functions that messages name: what unpickles some functions alone has to know them.
+REBUILDERS = (_rebuild, _rebuild_from_copy, _rebuild_from_key, _rebuild_from_twin)
 _WAYS: dict[str, Sharing] = {"memory": _ByMemory(), "handle": _ByHandle(), "copy": _ByCopy()}
 _BY_KEY = _ByKey()
 

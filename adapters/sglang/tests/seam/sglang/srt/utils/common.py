@@ -27,7 +27,8 @@ def get_device_core_count(device_id: int = 0) -> int:
 
 
 def support_triton(backend: str) -> bool:
-    return backend not in ["torch_native", "intel_amx"]
+    asked = current_platform.capabilities.supports_triton
+    return asked and backend not in ["torch_native", "intel_amx"]
 
 
 def is_pin_memory_available(device=None) -> bool:
@@ -38,4 +39,5 @@ sglang_lib = Library("sglang", "FRAGMENT")
 
 
 class SafeUnpickler:
-    ALLOWED_MODULE_PREFIXES: ClassVar[set] = {"builtins.", "torch."}
+    ALLOWED_MODULE_PREFIXES: ClassVar[set] = {"builtins.", "torch."}  # of 0.5.17
+    ALLOWED_GLOBALS: ClassVar[set] = {("builtins", "int")}  # of 0.5.23
