@@ -42,7 +42,12 @@ def config(**changes: Any) -> Any:
             "architectures": ["Some"],
             "multimodal_config": None,
         },
-        "cache_config": {"cache_dtype": "auto", "kv_offloading_size": None},
+        "cache_config": {
+            "cache_dtype": "auto",
+            "kv_offloading_size": None,
+            "kv_cache_memory_bytes": None,
+            "gpu_memory_utilization": 0.01,
+        },
         "attention_config": {"backend": None},
         "kernel_config": {"moe_backend": "auto"},
     }
@@ -84,6 +89,13 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
             "parallel_config__data_parallel_size_local": 2,
         },
         "--tensor-parallel-size --data-parallel-size: 4 ranks need 4 flagos devices, and there are 2",
+    ),
+    "memory of replicas": (
+        {
+            "parallel_config__data_parallel_size_local": 2,
+            "cache_config__gpu_memory_utilization": 1.0,
+        },
+        "--gpu-memory-utilization 1.0: it asks for ",
     ),
     "devices": (
         {"parallel_config__assigned_physical_gpu_ids": [0, 5]},
@@ -418,6 +430,26 @@ RIGHT: dict[str, dict[str, Any]] = {
         "parallel_config__local_world_size": 2,
     },
 }
+
+
+_REPLICAS = {"parallel_config__data_parallel_size": 8}
+_PROGRAMS = {**_REPLICAS, "parallel_config__data_parallel_rank_local": 1}
+RANKS: dict[str, tuple[dict[str, Any], int]] = {
+    "one": ({}, 1),
+    "of one replica": ({"parallel_config__local_world_size": 2}, 2),
+    "of replicas here": ({**_REPLICAS, "parallel_config__data_parallel_size_local": 2}, 2),
+    "of programs, of which two have devices here": (_PROGRAMS, 2),
+    "of a program that takes all devices": (
+        {**_PROGRAMS, "parallel_config__local_world_size": 2},
+        2,
+    ),
+    "in an engine that knows its replica alone": ({"additional_config": {rules.RANKS: 4}}, 4),
+}
+
+
+@pytest.mark.parametrize(("changes", "ranks"), RANKS.values(), ids=RANKS)
+def test_ranks_that_share_the_memory_of_a_machine(changes: dict[str, Any], ranks: int) -> None:
+    assert rules.ranks_of_this_memory(config(**changes)) == ranks
 
 
 @pytest.mark.parametrize("changes", RIGHT.values(), ids=RIGHT)

@@ -58,14 +58,18 @@ class FlagosPlatform(Platform):
 
     @classmethod
     def get_default_ir_op_priority(cls, vllm_config: Any) -> Any:
-        """Operators of the plan where torch's code runs as it is; decomposed ones where Inductor fuses them."""
+        """Operators of the plan where torch's code runs as it is; decomposed ones where Inductor fuses them.
+
+        With all of `custom_ops` Inductor fuses none.
+        """
         from vllm.config.compilation import CompilationMode
         from vllm.config.kernel import IrOpPriorityConfig
 
         from vllm_flagos.layers import norm
 
         compiled = vllm_config.compilation_config
-        if compiled.backend == "inductor" and compiled.mode != CompilationMode.NONE:
+        fused = compiled.backend == "inductor" and compiled.mode != CompilationMode.NONE
+        if fused and "all" not in compiled.custom_ops:
             return IrOpPriorityConfig.with_default(["native"])
         served = {name: [norm.PROVIDER, "native"] for name in norm.OPERATORS}
         return IrOpPriorityConfig.with_default(["native"], **served)
@@ -239,8 +243,14 @@ class FlagosPlatform(Platform):
         Raises ValueError that lists them.
         """
         rules.require(vllm_config, before_defaults=True)
+        compiled = vllm_config.compilation_config
         for name in rules.fusions(vllm_config):
-            setattr(vllm_config.compilation_config.pass_config, name, False)
+            setattr(compiled.pass_config, name, False)
+        # vLLM has the quantization of activations as an operator where weights have a scale for each block. What
+        # Inductor fuses before it has another last bit than the operators, and rounds to another number of 8 bits.
+        chosen = compiled.custom_ops
+        if "+quant_fp8" in chosen and not {"all", "none"} & set(chosen):
+            chosen.append("all")
 
     @classmethod
     def pre_register_and_update(cls, parser: Any = None) -> None:
@@ -277,6 +287,9 @@ class FlagosPlatform(Platform):
         if isinstance(more, dict):  # a part of the key under which vLLM keeps compiled models
             vendor = f"{_core.vendor_info()['name']} {flagos.__version__}"
             vllm_config.additional_config = {**more, "flagos": vendor}
+            if not _ON_CUDA:  # one machine's memory is that of all devices
+                ranks = rules.ranks_of_this_memory(vllm_config)
+                vllm_config.additional_config[rules.RANKS] = ranks
 
 
 def _compile(config: Any) -> None:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import psutil
 import torch
 
 from flagos import _core
@@ -28,6 +29,7 @@ _CACHES = (
     *("int4_per_token_head", "int8_per_token_head", "fp8_per_token_head"),
 )
 CONNECTOR = "FlagosConnector"  # `vllm_flagos.transfer`
+RANKS = "flagos ranks"  # in the additional configuration: those of this machine's memory
 _EXCHANGE = "allgather_reducescatter"  # vLLM's default between replicas that share experts
 _BLOCK = 16  # of vLLM's Triton backend: the tokens of a block are a multiple
 
@@ -90,6 +92,49 @@ def ranks_here(config: Any) -> int:
     parallel = config.parallel_config
     one = parallel.data_parallel_rank_local is not None or parallel.data_parallel_backend == "ray"
     return int(parallel.local_world_size * (1 if one else parallel.data_parallel_size_local))
+
+
+def ranks_of_this_memory(config: Any) -> int:
+    """The ranks that have this machine's memory between them, of all replicas, whoever starts these."""
+    counted = getattr(config, "additional_config", None)
+    if (
+        isinstance(counted, dict) and RANKS in counted
+    ):  # an engine takes its replica for the only one
+        return int(counted[RANKS])
+    parallel = config.parallel_config
+    if parallel.data_parallel_rank_local is None:
+        return ranks_here(config)
+    # Programs of one replica each: as many as the devices of this machine are enough for.
+    most = torch.accelerator.device_count() // parallel.local_world_size
+    return int(parallel.local_world_size * max(1, min(parallel.data_parallel_size, most)))
+
+
+def memory_of_the_machine(config: Any) -> Problem | None:
+    """Why this machine has not the memory that all ranks ask for together, on the host vendor."""
+    total = torch.flagos.get_device_properties(0).total_memory  # type: ignore[attr-defined]
+    share = config.cache_config.gpu_memory_utilization
+    requested, available = total * share, psutil.virtual_memory().available
+    if requested <= available:
+        return None
+    return Problem(
+        f"--gpu-memory-utilization {share}",
+        f"it asks for {requested / 2**30:.1f} GiB of this machine's memory for all its ranks "
+        f"({ranks_of_this_memory(config)}), and {available / 2**30:.1f} GiB of it are available",
+        "write less, or give the size of the cache of each rank by --kv-cache-memory-bytes",
+    )
+
+
+def _memory_of_replicas(config: Any) -> Problem | None:
+    """Replicas without experts in common start by themselves: each finds the memory that others have taken."""
+    parallel, cache = config.parallel_config, config.cache_config
+    if (
+        device_type() != "cpu"
+        or ranks_here(config) == parallel.local_world_size
+        or getattr(config.model_config, "is_moe", False)
+        or getattr(cache, "kv_cache_memory_bytes", None) is not None
+    ):
+        return None
+    return memory_of_the_machine(config)
 
 
 def _ray(config: Any) -> Problem | None:
@@ -659,6 +704,7 @@ def attention(selected: Any, given: Any) -> Problem | None:
 
 RULES: tuple[Callable[[Any], Problem | None], ...] = (
     _devices,
+    _memory_of_replicas,
     _attention,
     _ray,
     _microbatches,
@@ -693,13 +739,16 @@ __all__ = [
     "INTEGERS",
     "Problem",
     "QUANTIZATIONS",
+    "RANKS",
     "RULES",
     "RULES_BEFORE_DEFAULTS",
     "attention",
     "broken_graphs",
     "collected",
     "fusions",
+    "memory_of_the_machine",
     "problems",
     "ranks_here",
+    "ranks_of_this_memory",
     "require",
 ]

@@ -6,7 +6,6 @@ import gc
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-import psutil
 import torch
 from vllm.platforms import current_platform
 from vllm.platforms.interface import set_assigned_physical_gpu_ids
@@ -70,8 +69,8 @@ class FlagosWorker(Worker):
         torch.accelerator.empty_cache()
         self.init_snapshot = MemorySnapshot(device=self.device)
         self.requested_memory = request_memory(self.init_snapshot, self.cache_config)
-        if device_type() == "cpu" and self.cache_config.kv_cache_memory_bytes is None:
-            self._check_memory_of_the_machine()
+        if device_type() == "cpu":
+            self._share_of_the_machine()
         self._init_workspace_and_model_runner()
 
     if not hasattr(Worker, "_init_workspace_and_model_runner"):  # vLLM 0.26
@@ -98,18 +97,18 @@ class FlagosWorker(Worker):
         """The bytes that this rank's allocator has of its device."""
         return int(torch.accelerator.memory_reserved(self.device))
 
-    def _check_memory_of_the_machine(self) -> None:
+    def _share_of_the_machine(self) -> None:
         """The host vendor counts what flagos has alone; other ranks and programs have a part of the same memory."""
-        parallel = self.parallel_config
-        ranks = parallel.local_world_size * max(1, parallel.data_parallel_size_local)
-        requested, available = ranks * self.requested_memory, psutil.virtual_memory().available
-        if requested > available:
-            raise ValueError(
-                f"--gpu-memory-utilization {self.cache_config.gpu_memory_utilization} asks for "
-                f"{requested / 2**30:.1f} GiB of this machine's memory for {ranks} ranks, and "
-                f"{available / 2**30:.1f} GiB of it are available: write less, or give the cache's "
-                "size by --kv-cache-memory-bytes"
-            )
+        sharing = rules.ranks_of_this_memory(self.vllm_config)
+        self.requested_memory //= sharing
+        if self.cache_config.kv_cache_memory_bytes is not None:
+            return
+        alone = sharing == self.parallel_config.local_world_size
+        # Others were asked before replicas without experts in common started, by a rule.
+        if alone or self.model_config.is_moe:
+            problem = rules.memory_of_the_machine(self.vllm_config)
+            if problem is not None:
+                raise ValueError(str(problem))
 
     def _first_rank_of_this_replica(self) -> int:
         """The first rank on this machine of this worker's data-parallel replica."""

@@ -18,16 +18,15 @@ async def main(folder: str, further: dict[str, Any]) -> None:
     from vllm.sampling_params import RequestOutputKind
     from vllm.v1.engine.async_llm import AsyncLLM
 
-    given = AsyncEngineArgs(
-        folder,
-        dtype="float32",
-        enforce_eager=True,
-        max_model_len=256,
-        max_num_batched_tokens=64,
-        kv_cache_memory_bytes=64 << 20,
+    given = {
+        "dtype": "float32",
+        "enforce_eager": True,
+        "max_model_len": 256,
+        "max_num_batched_tokens": 64,
+        "kv_cache_memory_bytes": 64 << 20,
         **further,
-    )
-    engine = AsyncLLM.from_engine_args(given)
+    }
+    engine = AsyncLLM.from_engine_args(AsyncEngineArgs(folder, **given))
     options = SamplingParams(
         temperature=0.0, max_tokens=40, ignore_eos=True, output_kind=RequestOutputKind.DELTA
     )
@@ -44,16 +43,21 @@ async def main(folder: str, further: dict[str, Any]) -> None:
     requests: list[Any] = [tokens(str(n), prompts[n % 5]) for n in range(10)]
     *whole, begun = await asyncio.gather(*requests, tokens("given up", prompts[4], most=5))
     core = engine.engine_core  # whose own method returns what the first replica says
-    ranks = [
-        rank
-        for replica in core.core_engines
-        for rank in await core._call_utility_async(
-            "collective_rpc", "flagos_counters", None, (), {}, engine=replica
-        )
-    ]
+
+    async def of_the_ranks(method: str) -> list[Any]:
+        return [
+            rank
+            for replica in core.core_engines
+            for rank in await core._call_utility_async(
+                "collective_rpc", method, None, (), {}, engine=replica
+            )
+        ]
+
+    ranks = await of_the_ranks("flagos_counters")
+    memory = await of_the_ranks("flagos_memory_reserved")
     engine.shutdown()
     fallbacks = [{op: n["fallbacks"] for op, n in r.items() if n["fallbacks"]} for r in ranks]
-    serving.report(whole=whole, begun=begun, of_the_ranks=fallbacks)
+    serving.report(whole=whole, begun=begun, of_the_ranks=fallbacks, memory=memory)
 
 
 if __name__ == "__main__":
