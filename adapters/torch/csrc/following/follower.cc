@@ -19,8 +19,9 @@ constexpr size_t kMostCalls = 48; // of a chunk
 constexpr size_t kMostChunks = 4; // that begin with one call
 constexpr size_t kMostTraces = 24;
 constexpr int64_t kMostGraphs = 512; // where each keeps streams of the hardware, of which there are some 2,000
-constexpr uint8_t kMostLent = 2;     // times, behind which a call gets no planned memory any more
-constexpr int64_t kMoved = 4096;     // calls on another stream, after which that one is followed
+constexpr const char* kNew = "calls that do not repeat";
+constexpr uint8_t kMostLent = 2; // times, behind which a call gets no planned memory any more
+constexpr int64_t kMoved = 4096; // calls on another stream, after which that one is followed
 
 // The stream that calls are followed on as the current one, for a scope.
 class OnStream {
@@ -162,15 +163,11 @@ bool Follower::begin(Operator& op, torch::jit::Stack& stack, torch::jit::Stack& 
   if (watches(op)) {
     return false;
   }
-  if (is_located && place_.trace->trust.holds()) {
+  if (is_located) {
     record_.familiar = familiar;
     this->record(op, on_stack, plain, record);
-    return false;
-  }
-  refuse(op, op.why_native != nullptr ? op.why_native : "calls that do not repeat");
-  if (is_located) {
-    close();
-    place_.at = place_.trace->after(place_.at);
+  } else {
+    refuse(op, op.why_native != nullptr ? op.why_native : kNew);
   }
   return false;
 }
@@ -277,6 +274,7 @@ void Follower::launch() {
   Chunk* chunk = std::exchange(chunk_, nullptr);
   const Busy busy(busy_, chunk);
   place_ = {chunk->trace, chunk->trace->after(chunk->start, chunk->calls.size())};
+  held_ += chunk->calls.size();
   if (chunk->familiar) {
     chunk->trace->trust.gain();
   }
@@ -402,18 +400,26 @@ bool Follower::locate(const Operator& op) {
   return place_.trace != nullptr;
 }
 
-// Whether the call has the tensors that its place has in each turn, from which the trust in its run follows.
+// Whether the call has the tensors that its place has in each turn, from which the trust in its run follows. Behind a
+// whole turn the run is the program's, whose tensors are others now.
 bool Follower::is_familiar() {
   Trust& trust = place_.trace->trust;
-  const std::vector<const void*>& steady = place_.position().steady;
+  const bool is_whole = held_++ > place_.trace->positions.size();
+  if (is_whole) {
+    trust.restore();
+  }
+  std::vector<const void*>& steady = place_.position().steady;
   const std::vector<const void*>& now = key_.addresses();
   bool known = false;
   for (size_t i = 0; i < steady.size(); ++i) {
     if (steady[i] == nullptr) {
       continue;
     }
-    known = true;
-    if (i >= now.size() || now[i] != steady[i]) {
+    if (i < now.size() && now[i] == steady[i]) {
+      known = true;
+    } else if (is_whole) {
+      steady[i] = nullptr;
+    } else {
       trust.lose();
       return false;
     }
@@ -555,6 +561,7 @@ Place Follower::find_again() const {
 void Follower::lose_place() {
   close();
   lost_ = std::exchange(place_, {});
+  held_ = 0;
   recent_ = {};
 }
 
@@ -625,13 +632,10 @@ void Follower::drop_trace(Trace* trace) {
 
 void Follower::record(Operator& op, c10::ArrayRef<c10::IValue> arguments, bool plain, Record*& record) {
   Position& position = place_.position();
-  if (position.lent >= kMostLent) {
-    close();
-    refuse(op, "memory that others know");
-    place_.at = place_.trace->after(place_.at);
-    return;
-  }
-  const bool joins = plain && position.planned && position.never == nullptr && position.misses.is_over(now()) &&
+  const bool is_known = place_.trace->trust.holds();
+  const bool is_lent = position.lent >= kMostLent;
+  const bool joins = plain && is_known && !is_lent && position.planned && position.never == nullptr &&
+      position.misses.is_over(now()) &&
       ((open_ != nullptr && !position.begins && open_->calls.size() < kMostCalls) || position.captures.is_over(now()));
   if (!joins) {
     close();
@@ -640,6 +644,8 @@ void Follower::record(Operator& op, c10::ArrayRef<c10::IValue> arguments, bool p
         op.why_native != nullptr              ? op.why_native
             : op.draws(arguments)             ? "random numbers"
             : !plain                          ? "arguments of other kinds"
+            : !is_known                       ? kNew
+            : is_lent                         ? "memory that others know"
             : position.never != nullptr       ? position.never
             : !position.planned               ? "not repeated often enough yet"
             : !position.misses.is_over(now()) ? "calls whose arguments change"
@@ -657,9 +663,12 @@ void Follower::record(Operator& op, c10::ArrayRef<c10::IValue> arguments, bool p
   record_.words = key_.words();
   record_.position = &position;
   record_.joins = joins;
-  record_.script.emplace(*blocks_, position, where_);
+  record_.script.reset();
+  if (is_known && !is_lent) {
+    record_.script.emplace(*blocks_, position, where_);
+    position.planned = true;
+  }
   record = &record_;
-  position.planned = true;
   place_.at = place_.trace->after(place_.at);
 }
 
@@ -748,7 +757,7 @@ std::unique_ptr<Launchable> Follower::capture(const Chunk& chunk) {
 
 void Follower::serving(bool now) {
   inside_ = now;
-  planned_memory = now ? &*record_.script : nullptr;
+  planned_memory = now && record_.script.has_value() ? &*record_.script : nullptr;
   waited_ = now ? times_waited : waited_;
   if (is_deferred()) {
     now ? capturer_->enter() : capturer_->leave();
@@ -776,6 +785,9 @@ void Follower::note(const torch::jit::Stack& arguments, const torch::jit::Stack&
         own(each.toTensor());
       }
     }
+  }
+  if (!record_.script.has_value()) {
+    return;
   }
   if (times_waited != waited_) {
     record_.position->never = "the host takes part";

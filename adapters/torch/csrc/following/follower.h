@@ -202,9 +202,10 @@ class Follower {
   Chunk* late_ = nullptr;       // by an injected fault
   int64_t late_since_ = 0;
 
-  Place place_;   // of the next call
-  Place lost_;    // the last place that was known
-  Recent recent_; // since then
+  Place place_;     // of the next call
+  size_t held_ = 0; // calls since it was found
+  Place lost_;      // the last place that was known
+  Recent recent_;   // since then
 
   Capturer* capturer_ = nullptr;   // of calls as they come
   Capturer* afterwards_ = nullptr; // of chunks that are whole

@@ -122,6 +122,10 @@ class Trust {
   void lose() {
     score_ = std::max(score_ - 2, -kMost);
   }
+  // The calls have gone through the whole run.
+  void restore() {
+    score_ = std::max(score_, 0);
+  }
   // Nobody knows whether the calls come back to the place where they have gone by their order.
   void doubt() {
     score_ = std::min(score_, 1);
