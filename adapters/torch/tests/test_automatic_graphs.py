@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import pytest
 import torch
@@ -165,6 +165,52 @@ def test_a_branch_by_data_and_another_shape():
         return branches
 
     check(make, turns=60)
+
+
+@contextmanager
+def another(
+    getting: Callable[[], object], setting: Callable[[object], None], to: object
+) -> Iterator[None]:
+    before = getting()
+    setting(to)
+    try:
+        yield
+    finally:
+        setting(before)
+
+
+SETTINGS = {
+    "dtype of numbers": (torch.get_default_dtype, torch.set_default_dtype, torch.float64),
+    "threads": (torch.get_num_threads, torch.set_num_threads, 4),
+    "products": (
+        torch.get_float32_matmul_precision,
+        torch.set_float32_matmul_precision,
+        "medium",
+    ),
+}
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_a_setting_that_changes_in_the_middle_of_a_turn(setting):
+    """Calls before have the old one, also where they are launched later, and calls behind the new one."""
+    whole = torch.arange(4096).reshape(64, 64).to("flagos")
+    torch.manual_seed(1)
+    large = torch.randn(1 << 18).square().to("flagos")  # two threads add it up to another number
+
+    def turn_of(turn: int) -> torch.Tensor:
+        def half() -> list[torch.Tensor]:
+            calls = []
+            for _ in range(5):
+                numbers = whole + 1.5
+                calls += [numbers * 2, large.sum(), (numbers @ numbers).sum()]
+            return calls
+
+        results = half()
+        with another(*SETTINGS[setting]) if turn % 40 == 39 else nullcontext():
+            results += half()
+        return torch.stack([result.double().sum() for result in results + half()])
+
+    check(lambda: turn_of, turns=81)
 
 
 def test_batches_out_of_a_list():

@@ -5,6 +5,7 @@
 #include <exception>
 #include <utility>
 
+#include "following/modes.h"
 #include "following/storage.h"
 #include "runtime/allocator.h"
 #include "runtime/pool_memory.h"
@@ -136,8 +137,8 @@ bool Follower::begin(Operator& op, torch::jit::Stack& stack, torch::jit::Stack& 
     thread_ = thread;
   }
   const auto on_stack = c10::ArrayRef<c10::IValue>(stack).slice(stack.size() - op.num_arguments);
-  const bool plain =
-      key_.read(op.id, Modes::now(), stack, op.num_arguments) && op.why_native == nullptr && !op.draws(on_stack);
+  const bool plain = key_.read(op.id, Modes::now(op.multiplies), stack, op.num_arguments) && op.why_native == nullptr &&
+      !op.draws(on_stack);
   if (C10_UNLIKELY(switches_stream(op))) {
     lend_arguments(on_stack);
     return false;

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "following/key.h"
+#include "following/modes.h"
 #include "following/storage.h"
 #include "runtime/below_functionality.h"
 #include "runtime/pool_memory.h"
@@ -287,7 +288,7 @@ torch::jit::Stack Call::repeat(c10::DeviceIndex device) const {
   torch::jit::Stack stack = addressed;
   const NativePoolScope pool(device);
   const BelowFunctionality below;
-  const Modes::Scope modes(words[1]);
+  const Modes::Scope modes(words[1], op->multiplies);
   const Scoped counted(repeats_call, true);
   if (op->repeats) {
     op->repeats(stack);

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "following/key.h"
 
-#include <ATen/Context.h>
-#include <c10/core/InferenceMode.h>
-
 #include <algorithm>
 #include <cstring>
 #include <string_view>
@@ -176,71 +173,6 @@ void Key::value(const c10::IValue& value) {
         static_cast<uint64_t>(static_cast<uint8_t>(device.index())) << 16U);
   } else {
     plain_ = false; // symbols, generators, streams, storages, objects
-  }
-}
-
-namespace {
-
-template <size_t kPlace>
-constexpr uint64_t bit(bool value) {
-  return static_cast<uint64_t>(value) << kPlace;
-}
-
-uint64_t precisions(const at::Context& context) {
-  using at::Float32Backend;
-  using at::Float32Op;
-  return static_cast<uint64_t>(context.float32Precision(Float32Backend::CUDA, Float32Op::MATMUL)) << 32U |
-      static_cast<uint64_t>(context.float32Precision(Float32Backend::CUDA, Float32Op::CONV)) << 36U |
-      static_cast<uint64_t>(context.float32Precision(Float32Backend::MKLDNN, Float32Op::MATMUL)) << 40U |
-      static_cast<uint64_t>(context.float32Precision(Float32Backend::MKLDNN, Float32Op::CONV)) << 44U;
-}
-void set_precisions(at::Context& context, uint64_t modes) {
-  using at::Float32Backend;
-  using at::Float32Op;
-  const auto at = [&](unsigned place) { return static_cast<at::Float32Precision>(modes >> place & 15U); };
-  context.setFloat32Precision(Float32Backend::CUDA, Float32Op::MATMUL, at(32));
-  context.setFloat32Precision(Float32Backend::CUDA, Float32Op::CONV, at(36));
-  context.setFloat32Precision(Float32Backend::MKLDNN, Float32Op::MATMUL, at(40));
-  context.setFloat32Precision(Float32Backend::MKLDNN, Float32Op::CONV, at(44));
-}
-
-void set(uint64_t modes) {
-  at::Context& context = at::globalContext();
-  const auto is = [&](unsigned place) { return (modes >> place & 1U) != 0; };
-  context.setDeterministicAlgorithms(is(0), is(1));
-  context.setDeterministicFillUninitializedMemory(is(2));
-  context.setUserEnabledCuDNN(is(3));
-  context.setBenchmarkCuDNN(is(4));
-  context.setDeterministicCuDNN(is(5));
-  context.setUserEnabledMkldnn(is(6));
-  if (const auto backend = static_cast<at::BlasBackend>(modes >> 48U & 15U);
-      context.blasPreferredBackend() != backend) {
-    context.setBlasPreferredBackend(backend);
-  }
-  set_precisions(context, modes);
-}
-
-} // namespace
-
-uint64_t Modes::now() {
-  at::Context& context = at::globalContext();
-  return bit<0>(context.deterministicAlgorithms()) | bit<1>(context.deterministicAlgorithmsWarnOnly()) |
-      bit<2>(context.deterministicFillUninitializedMemory()) | bit<3>(context.userEnabledCuDNN()) |
-      bit<4>(context.benchmarkCuDNN()) | bit<5>(context.deterministicCuDNN()) | bit<6>(context.userEnabledMkldnn()) |
-      bit<7>(c10::InferenceMode::is_enabled()) | static_cast<uint64_t>(context.allowFP16ReductionCuBLAS()) << 8U |
-      static_cast<uint64_t>(context.allowBF16ReductionCuBLAS()) << 10U |
-      static_cast<uint64_t>(context.blasPreferredBackend()) << 48U | precisions(context);
-}
-
-Modes::Scope::Scope(uint64_t modes) : before_(now()), differs_(before_ != modes) {
-  if (C10_UNLIKELY(differs_)) {
-    set(modes);
-  }
-}
-
-Modes::Scope::~Scope() {
-  if (C10_UNLIKELY(differs_)) {
-    set(before_);
   }
 }
 

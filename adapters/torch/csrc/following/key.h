@@ -58,23 +58,6 @@ class Key {
   bool plain_ = true;
 };
 
-// The settings that native kernels ask for beside their arguments.
-struct Modes {
-  static uint64_t now();
-  // Has kernels see these settings for a scope.
-  class Scope {
-   public:
-    explicit Scope(uint64_t modes);
-    ~Scope();
-    Scope(const Scope&) = delete;
-    Scope& operator=(const Scope&) = delete;
-
-   private:
-    uint64_t before_;
-    bool differs_;
-  };
-};
-
 // Whether a tensor is nothing but its sizes, strides, offset, dtype and memory.
 bool is_plain(const c10::TensorImpl* tensor);
 

@@ -35,6 +35,7 @@ Operator::Operator(
       num_results(op.schema().returns().size()),
       written(written),
       counts(counts),
+      multiplies(!op.hasTag(at::Tag::pointwise)),
       why_native(why_native),
       repeats(std::move(repeats)),
       dropout(dropout_of(op)) {

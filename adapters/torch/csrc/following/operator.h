@@ -28,6 +28,7 @@ struct Operator {
   uint64_t written;
   bool counts;
   bool only_allocates = false; // there is no work to repeat
+  bool multiplies;             // whether kernels may ask for the precision of products
   const char* why_native;      // why no call can be followed; null if some can
   // Does a call again on flagos tensors; where it is empty, the dispatcher's kernel does.
   Repeats repeats;
