@@ -3,6 +3,7 @@
     python -m tests.bench.parts                     # all programs, a table for each
     python -m tests.bench.parts mlp --steps 5 --json
     python -m tests.bench.parts mlp --functions 30  # and the functions that cost flagos most
+    python -m tests.bench.parts mlp --graphs        # flagos without and with automatic graphs
 
 Each program runs twice in a process of its own under valgrind's callgrind, which counts instructions and is not
 disturbed by other work: two runs differ by less than a thousandth. Each function's own instructions count for one part,
@@ -32,11 +33,15 @@ from typing import Any
 from tests.bench import machine
 
 ROOT = Path(__file__).parents[2]
-DEVICES = ("cpu", "flagos")
+SIDES = ("cpu", "flagos", "graphs")
+"""What a step runs on: flagos with automatic graphs is `graphs`."""
+UNCOUNTED = {"cpu": 3, "flagos": 3, "graphs": 40}
+"""Steps before those that are counted."""
 
 OTHER = "other"
 PARTS: tuple[tuple[str, str, str], ...] = (
     # part, pattern of the library's name, pattern of the function's name
+    ("flagos: graphs", r"_shims/|/_C\.", r"following::"),
     ("flagos: allocator and core", r"/_core\.", r""),
     (
         "flagos: lists",
@@ -170,7 +175,7 @@ PROGRAMS: dict[str, tuple[str, Callable[[str], Callable[[], object]]]] = {
 }
 
 
-def _run(program: str, device: str, steps: int) -> None:
+def _run(program: str, side: str, steps: int) -> None:
     """In the process that is watched."""
     import torch
 
@@ -182,13 +187,14 @@ def _run(program: str, device: str, steps: int) -> None:
             "this process is not watched by valgrind: it is started by `python -m tests.bench.parts`"
         )
     torch.set_num_threads(1)
-    step = PROGRAMS[program][1](device)
-    for _ in range(3):
-        step()
-    marks.bench_begin()
-    for _ in range(steps):
-        step()
-    marks.bench_end()
+    step = PROGRAMS[program][1]("cpu" if side == "cpu" else "flagos")
+    with torch.flagos.graphs.auto(side == "graphs"):
+        for _ in range(UNCOUNTED[side]):
+            step()
+        marks.bench_begin()
+        for _ in range(steps):
+            step()
+        marks.bench_end()
 
 
 # ------------------------------------------------------------------------------- counting
@@ -248,7 +254,7 @@ def own_costs(lines: Iterable[str]) -> Iterator[tuple[str, str, int]]:
             skip = False
 
 
-def count(program: str, device: str, steps: int, marks: Path) -> Counted:
+def count(program: str, side: str, steps: int, marks: Path) -> Counted:
     """Runs a program under callgrind. Raises RuntimeError with what it printed if it fails."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "callgrind.out"
@@ -267,7 +273,7 @@ def count(program: str, device: str, steps: int, marks: Path) -> Counted:
                 "tests.bench.parts",
                 program,
                 "--in-process",
-                device,
+                side,
                 "--steps",
                 str(steps),
             ),
@@ -282,7 +288,7 @@ def count(program: str, device: str, steps: int, marks: Path) -> Counted:
         done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
         if done.returncode != 0:
             raise RuntimeError(
-                f"{program} on {device} ended with {done.returncode}:\n{done.stderr[-2000:]}"
+                f"{program} on {side} ended with {done.returncode}:\n{done.stderr[-2000:]}"
             )
         by_part: Counter[str] = Counter()
         by_function: Counter[tuple[str, str]] = Counter()
@@ -292,7 +298,7 @@ def count(program: str, device: str, steps: int, marks: Path) -> Counted:
                 by_part[part] += instructions
                 by_function[part, function] += instructions
     if not by_part:
-        raise RuntimeError(f"callgrind counted nothing of {program} on {device}")
+        raise RuntimeError(f"callgrind counted nothing of {program} on {side}")
     return Counted(
         Counter({part: instructions // steps for part, instructions in by_part.items()}),
         Counter({key: instructions // steps for key, instructions in by_function.items()}),
@@ -326,24 +332,24 @@ def _marks() -> Path:
 
 def shown(program: str, counted: dict[str, Counted], functions: int) -> Iterator[str]:
     """A table in Markdown."""
-    cpu, flagos = counted["cpu"], counted["flagos"]
+    (first, one), (second, other) = counted.items()
     yield f"### {program}: {PROGRAMS[program][0]}"
     yield ""
-    yield "| part | cpu | flagos | difference | of the cpu's step |"
+    yield f"| part | {first} | {second} | difference | of the step with {first} |"
     yield "|:--|--:|--:|--:|--:|"
     order = sorted(
-        {*cpu.by_part, *flagos.by_part}, key=lambda part: cpu.by_part[part] - flagos.by_part[part]
+        {*one.by_part, *other.by_part}, key=lambda part: one.by_part[part] - other.by_part[part]
     )
     for part in order:
-        of_cpu, of_flagos = cpu.by_part[part], flagos.by_part[part]
-        more = of_flagos - of_cpu
-        yield f"| {part} | {of_cpu:,} | {of_flagos:,} | {more:+,} | {more / cpu.all:+.2%} |"
-    ratio = flagos.all / cpu.all
-    yield f"| **all** | {cpu.all:,} | {flagos.all:,} | {flagos.all - cpu.all:+,} | **{ratio:.4f}** |"
+        before, after = one.by_part[part], other.by_part[part]
+        more = after - before
+        yield f"| {part} | {before:,} | {after:,} | {more:+,} | {more / one.all:+.2%} |"
+    ratio = other.all / one.all
+    yield f"| **all** | {one.all:,} | {other.all:,} | {other.all - one.all:+,} | **{ratio:.4f}** |"
     if functions:
         yield ""
-        more_by = Counter(flagos.by_function)
-        more_by.subtract(cpu.by_function)
+        more_by = Counter(other.by_function)
+        more_by.subtract(one.by_function)
         for (part, function), instructions in more_by.most_common(functions):
             yield f"- {instructions:+,} {part}: `{function[:110]}`"
     yield ""
@@ -361,8 +367,11 @@ def main(arguments: list[str]) -> int:
     parser.add_argument(
         "--functions", type=int, default=0, metavar="N", help="also the N functions with most more"
     )
+    parser.add_argument(
+        "--graphs", action="store_true", help="flagos without and with automatic graphs"
+    )
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--in-process", choices=DEVICES, help=argparse.SUPPRESS)
+    parser.add_argument("--in-process", choices=SIDES, help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
     for name in given.programs:
         if name not in PROGRAMS:
@@ -381,13 +390,13 @@ def main(arguments: list[str]) -> int:
         print(f"Instructions of one step, by callgrind; {versions}\n", flush=True)
     for program in given.programs or PROGRAMS:
         counted = {}
-        for device in DEVICES:
-            print(f"counting {program} on {device}...", file=sys.stderr, flush=True)
-            counted[device] = count(program, device, given.steps, marks)
+        for side in SIDES[1:] if given.graphs else SIDES[:2]:
+            print(f"counting {program} on {side}...", file=sys.stderr, flush=True)
+            counted[side] = count(program, side, given.steps, marks)
         if given.json:
             results[program] = {
-                device: {"all": each.all, "parts": dict(each.by_part.most_common())}
-                for device, each in counted.items()
+                side: {"all": each.all, "parts": dict(each.by_part.most_common())}
+                for side, each in counted.items()
             }
         else:
             print("\n".join(shown(program, counted, given.functions)), flush=True)

@@ -9,9 +9,6 @@ are handed over too. Prints nanoseconds per call; asserts nothing.
 
 from __future__ import annotations
 
-import argparse
-import json
-import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -21,7 +18,7 @@ import torch
 from flagos import _core
 from tests.bench import machine
 from tests.bench.overhead import table
-from tests.bench.timing import Measured, measure
+from tests.bench.timing import Measured, command
 
 # Fewer than wait for the thread at most.
 BURST = 500
@@ -88,24 +85,5 @@ def report(measured: Measured, bursts: int) -> str:
     return "\n".join([head, "", *table(rows, ("call", "ns", "of `off`"))])
 
 
-def main() -> int:
-    """Measures and prints."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--rounds", type=int, default=9, help="interleaved rounds (default: 9)")
-    parser.add_argument("--bursts", type=int, default=8, help="bursts in a round (default: 8)")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of the table")
-    options = parser.parse_args()
-
-    torch.set_num_threads(1)
-    with torch.no_grad():
-        measured = measure(sides(options.bursts), options.rounds)
-    print(
-        json.dumps(measured.to_json(), indent=2)
-        if options.json
-        else report(measured, options.bursts)
-    )
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    command(__doc__, sides, report, bursts=8)

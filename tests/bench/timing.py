@@ -6,7 +6,9 @@ round: least, median and greatest. `Measured` has the numbers, their JSON and th
 
 from __future__ import annotations
 
+import argparse
 import gc
+import json
 import math
 import statistics
 import subprocess
@@ -199,3 +201,30 @@ def lines(
     ]
     ratios = (f"{side} / {reference}" for side in sides[1:])
     yield from columns(rows, (what, *(f"{side} {unit}" for side in sides), *ratios))
+
+
+def command(
+    description: str | None,
+    sides: Callable[[int], Mapping[str, Callable[[], float]]],
+    report: Callable[[Measured, int], str],
+    **of_a_round: int,
+) -> None:
+    """The command of a benchmark on one thread: measures `sides` and prints `report`, or JSON.
+
+    `of_a_round` names what a round has, such as `iterations=5000`: both are called with that number or the given one.
+    """
+    import torch
+
+    ((name, number),) = of_a_round.items()
+    parser = argparse.ArgumentParser(description=(description or "").split("\n")[0])
+    parser.add_argument("--rounds", type=int, default=9, help="interleaved rounds (default: 9)")
+    parser.add_argument(
+        f"--{name}", type=int, default=number, help=f"{name} of a round (default: {number})"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON instead of the table")
+    options = parser.parse_args()
+    number = getattr(options, name)
+    torch.set_num_threads(1)
+    with torch.no_grad():
+        measured = measure(sides(number), options.rounds)
+    print(json.dumps(measured.to_json(), indent=2) if options.json else report(measured, number))

@@ -11,9 +11,7 @@ from Python. Prints nanoseconds; asserts nothing.
 
 from __future__ import annotations
 
-import argparse
 import ctypes
-import json
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -24,7 +22,7 @@ import torch
 from flagos import _core
 from tests.bench import cpp_loop, machine
 from tests.bench.overhead import table
-from tests.bench.timing import Measured, measure, nanoseconds_per_call
+from tests.bench.timing import Measured, command, nanoseconds_per_call
 
 ROOT = Path(__file__).resolve().parents[2]
 CSRC = ROOT / "adapters" / "torch" / "csrc"
@@ -110,26 +108,5 @@ def report(measured: Measured, iterations: int) -> str:
     return "\n".join(lines)
 
 
-def main() -> int:
-    """Measures and prints."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--rounds", type=int, default=9, help="interleaved rounds (default: 9)")
-    parser.add_argument(
-        "--iterations", type=int, default=5_000, help="calls in a round (default: 5000)"
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON instead of the table")
-    options = parser.parse_args()
-
-    torch.set_num_threads(1)
-    with torch.no_grad():
-        measured = measure(sides(options.iterations), options.rounds)
-    print(
-        json.dumps(measured.to_json(), indent=2)
-        if options.json
-        else report(measured, options.iterations)
-    )
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    command(__doc__, sides, report, iterations=5000)

@@ -661,7 +661,7 @@ void Follower::record(Operator& op, c10::ArrayRef<c10::IValue> arguments, bool p
     }
   }
   record_.op = &op;
-  record_.words = key_.words();
+  record_.words = key_.words().vec();
   record_.position = &position;
   record_.joins = joins;
   record_.script.reset();

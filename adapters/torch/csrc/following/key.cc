@@ -30,9 +30,6 @@ constexpr uint64_t code(Kind kind) {
   return static_cast<uint64_t>(kind);
 }
 
-// The tensors of a call among which a key says which are the same.
-constexpr size_t kCompared = 8;
-
 uint64_t bits_of(double value) {
   uint64_t bits = 0;
   std::memcpy(&bits, &value, sizeof bits);
@@ -59,7 +56,7 @@ bool is_plain(const c10::TensorImpl* tensor) {
 }
 
 bool Key::read(uint64_t op, uint64_t modes, const torch::jit::Stack& stack, size_t num_arguments) {
-  words_.clear();
+  size_ = 0;
   addresses_.clear();
   tensors_.clear();
   device_ = -1;
@@ -71,14 +68,6 @@ bool Key::read(uint64_t op, uint64_t modes, const torch::jit::Stack& stack, size
     value(stack[i]);
   }
   return plain_;
-}
-
-uint64_t Key::hash() const {
-  uint64_t hash = words_.size();
-  for (const uint64_t word : words_) {
-    hash = mixed(hash, word);
-  }
-  return hash;
 }
 
 void Key::tensor(const at::Tensor& tensor) {

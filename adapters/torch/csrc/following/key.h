@@ -4,6 +4,7 @@
 #pragma once
 
 #include <ATen/core/stack.h>
+#include <c10/util/SmallVector.h>
 
 #include <cstdint>
 #include <vector>
@@ -18,10 +19,9 @@ class Key {
   // asks holds nevertheless.
   bool read(uint64_t op, uint64_t modes, const torch::jit::Stack& stack, size_t num_arguments);
 
-  const std::vector<uint64_t>& words() const {
-    return words_;
+  c10::ArrayRef<uint64_t> words() const {
+    return {words_.data(), size_};
   }
-  uint64_t hash() const;
   // What a watch asks: the kinds of the arguments, without sizes and numbers, and the memory of tensors.
   uint64_t kinds() const {
     return kinds_;
@@ -38,21 +38,28 @@ class Key {
   void value(const c10::IValue& value);
   void tensor(const at::Tensor& tensor);
   void word(uint64_t word) {
-    words_.push_back(word);
+    if (C10_UNLIKELY(size_ == words_.size())) {
+      words_.resize(2 * size_);
+    }
+    words_[size_++] = word;
   }
   // A word that tells the kind of an argument.
   void kind(uint64_t word) {
     kinds_ = mixed(kinds_, word);
-    words_.push_back(word);
+    this->word(word);
   }
   static uint64_t mixed(uint64_t hash, uint64_t word) {
     hash = (hash ^ word) * 0x9E3779B97F4A7C15ULL;
     return hash ^ hash >> 32U;
   }
 
-  std::vector<uint64_t> words_;
+  // The tensors among which a key says which are the same.
+  static constexpr size_t kCompared = 8;
+
+  std::vector<uint64_t> words_ = std::vector<uint64_t>(256); // with room: of these, `size_` are the key's
+  size_t size_ = 0;
   std::vector<const void*> addresses_;
-  std::vector<const c10::TensorImpl*> tensors_;
+  c10::SmallVector<const c10::TensorImpl*, kCompared> tensors_;
   uint64_t kinds_ = 0;
   c10::DeviceIndex device_ = -1;
   bool plain_ = true;
