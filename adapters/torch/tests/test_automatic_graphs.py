@@ -636,6 +636,28 @@ def test_memory_is_given_back():
     assert torch.equal(torch.stack(results).cpu(), torch.stack(expected[40:]))
 
 
+def test_sizes_that_change_leave_no_memory_behind():
+    """As where a sequence is computed anew with each token."""
+
+    def peak(*, auto: bool) -> int:
+        weight, x = torch.randn(32, 32).to("flagos") / 6, torch.randn(2048, 32).to("flagos")
+        torch.ops.flagos.graphs_release()
+        torch.flagos.reset_peak_memory_stats()
+        before = torch.flagos.memory_allocated()
+        with graphs.auto(auto):
+            for length in range(256, 2048, 16):
+                y = x[:length]
+                for _ in range(20):
+                    y = (y @ weight).tanh()
+                for _ in range(20):  # whose sizes stay
+                    weight = weight * 0.9999
+            return torch.flagos.max_memory_allocated() - before
+
+    followed = graphs.counts()["followed"]
+    assert peak(auto=True) < 8 * peak(auto=False)
+    assert graphs.counts()["followed"] - followed > 400
+
+
 def test_the_scope_is_restored():
     assert not graphs.is_auto()
     with graphs.auto():

@@ -279,7 +279,7 @@ void Follower::launch() {
   if (chunk->familiar) {
     chunk->trace->trust.gain();
   }
-  chunk->trace->used = now();
+  chunk->trace->used = chunk->used = now();
   ++chunk->launched;
   ++launched_;
   launched_calls_ += static_cast<int64_t>(chunk->calls.size());
@@ -632,6 +632,9 @@ void Follower::drop_trace(Trace* trace) {
 // ---- recording ----
 
 void Follower::record(Operator& op, c10::ArrayRef<c10::IValue> arguments, bool plain, Record*& record) {
+  if (C10_UNLIKELY(blocks_->have_grown()) && open_ == nullptr) { // graphs end while nobody captures
+    give_back_unwanted();
+  }
   Position& position = place_.position();
   const bool is_known = place_.trace->trust.holds();
   const bool is_lent = position.lent >= kMostLent;
@@ -717,6 +720,7 @@ void Follower::close() {
   }
   ++captured_;
   ++graphs_;
+  chunk->used = now();
   auto& chunks = chunk->trace->positions[chunk->start].chunks;
   if (chunks.size() == kMostChunks) {
     chunks.erase(chunks.begin());
@@ -918,6 +922,28 @@ void Follower::forget(Block* block) {
   if (blocks_ != nullptr) {
     blocks_->retire(block);
   }
+}
+
+// Gives back memory that neither a plan nor a graph has any more. Sizes that change leave it behind, and graphs that
+// wait for sizes that do not come back: those end.
+void Follower::give_back_unwanted() {
+  std::unordered_set<const Block*> wanted;
+  for (const auto& trace : traces_) {
+    const auto is_left_behind = [&](const auto& chunk) {
+      const uint64_t turns = std::min<uint64_t>(4 * (uint64_t(chunk->launched) + 1), 64);
+      return chunk.get() != late_ && chunk->used + turns * trace->positions.size() < now();
+    };
+    for (Position& position : trace->positions) {
+      graphs_ -= static_cast<int64_t>(std::erase_if(position.chunks, is_left_behind));
+      wanted.insert(position.blocks.begin(), position.blocks.end());
+      for (const auto& chunk : position.chunks) {
+        for (const Call& call : chunk->calls) {
+          wanted.insert(call.blocks.begin(), call.blocks.end());
+        }
+      }
+    }
+  }
+  blocks_->keep(wanted);
 }
 
 bool Follower::release() {

@@ -176,6 +176,7 @@ class Follower {
   // Has no graph know the memory of the call's arguments.
   void lend_arguments(c10::ArrayRef<c10::IValue> arguments);
   void forget(Block* block);
+  void give_back_unwanted();
   bool is_used(const Block* block) const;
   void refuse(const Operator& op, const char* why) {
     ++refused_[&op][why];

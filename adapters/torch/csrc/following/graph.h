@@ -76,6 +76,7 @@ struct Chunk {
   bool familiar = false;                  // whether a call of it has the tensors that its place has in each turn
   uint32_t launched = 0;
   uint32_t broken = 0; // how often it was not finished
+  uint64_t used = 0;   // when it was captured or launched last, in calls
 };
 
 // After each failure the wait until the next try is twice as long.

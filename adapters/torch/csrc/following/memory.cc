@@ -111,4 +111,13 @@ void Blocks::retire(Block* block) {
   }
 }
 
+void Blocks::keep(const std::unordered_set<const Block*>& wanted) {
+  for (Block* block : std::vector<Block*>(blocks_)) {
+    if (!block->live.load(std::memory_order_acquire) && !wanted.contains(block)) {
+      retire(block);
+    }
+  }
+  most_ = std::max(bytes_ + bytes_ / 8, kLeast);
+}
+
 } // namespace flagos::following

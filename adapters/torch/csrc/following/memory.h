@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <memory>
+#include <unordered_set>
 #include <vector>
 
 #include "runtime/pending.h"
@@ -70,6 +71,12 @@ class Blocks {
 
   // Gives up a block: it ends with its tensor.
   void retire(Block* block);
+  // Whether there is so much new memory that it is time for `keep`.
+  bool have_grown() const {
+    return bytes_ > most_;
+  }
+  // Gives up all other blocks that are free: sizes that changed have left them behind.
+  void keep(const std::unordered_set<const Block*>& wanted);
 
   const std::vector<Block*>& held() const {
     return blocks_;
@@ -93,8 +100,11 @@ class Blocks {
   Block* best(size_t nbytes) const;
   Block* add(c10::DataPtr memory, size_t size);
 
+  static constexpr size_t kLeast = size_t(1) << 20;
+
   std::vector<Block*> blocks_;
   size_t bytes_ = 0;
+  size_t most_ = kLeast; // bytes until `keep` is worth its time
 };
 
 } // namespace flagos::following
