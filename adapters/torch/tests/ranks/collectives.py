@@ -253,7 +253,7 @@ def check_what_is_gathered(device: str, group) -> None:
     n = group.size()
     for dtype, most in (torch.int16, 30_000), (torch.uint16, 60_000):
         mine = torch.tensor([group.rank() + 1, most // n], dtype=dtype)
-        total, average = mine.to(device), mine.to(device)
+        total, average = mine.to(device, copy=True), mine.to(device, copy=True)
         dist.all_reduce(total, group=group)
         dist.all_reduce(average, dist.ReduceOp.AVG, group=group)
         same(total, torch.tensor([n * (n + 1) // 2, most // n * n], dtype=dtype), "sum")
