@@ -11,7 +11,7 @@
 /**
  * Version of the table's layout. Fields are only ever appended; anything else raises this number.
  */
-#define FLAGOS_COMM_ABI_VERSION 3
+#define FLAGOS_COMM_ABI_VERSION 4
 
 /**
  * Status: success.
@@ -427,6 +427,10 @@ typedef struct FlagosCommLowered {
    * 1 when the caller divides the result by the number of ranks.
    */
   uint32_t divide_result;
+  /**
+   * 1 when the caller gathers the data of all ranks, and reduces them in the order of the ranks.
+   */
+  uint32_t gathers;
 } FlagosCommLowered;
 
 /**

@@ -219,7 +219,7 @@ impl fmt::Display for Collective<'_> {
 }
 
 /// A number of bytes for people: `512 bytes`, `4.0 KiB`, `64.0 MiB`.
-fn size_of_bytes(bytes: usize) -> String {
+pub(crate) fn size_of_bytes(bytes: usize) -> String {
     match bytes {
         0..1024 => format!("{bytes} bytes"),
         1024..0x10_0000 => format!("{:.1} KiB", bytes as f64 / 1024.0),

@@ -2,11 +2,19 @@
 
 use std::ffi::c_void;
 
-use crate::{Collective, Kind, ReduceOp, Result};
+use crate::collective::size_of_bytes;
+use crate::{Collective, DType, Error, ErrorKind, Kind, ReduceOp, Result};
 
 /// A stream of a device, as its vendor's library takes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stream(pub *mut c_void);
+
+/// The most bytes of all ranks together that are gathered for a reduction that an engine lacks.
+///
+/// A link of 25 GB/s moves as much in 40 µs, about the time in which collectives begin, so that a call in this bound should
+/// take little longer than one that the engine has. Beyond it every rank would need the memory of all ranks and receive the
+/// data of all, where a ring passes twice one rank's on.
+pub const GATHERED: usize = 1 << 20;
 
 /// A reduction that an engine has, and the work that is left to the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,16 +25,8 @@ pub struct Lowered {
     pub scale_sends: bool,
     /// Whether the caller divides the result by the number of ranks.
     pub divide_result: bool,
-}
-
-impl Lowered {
-    fn as_it_is(reduce: ReduceOp) -> Self {
-        Self {
-            reduce,
-            scale_sends: false,
-            divide_result: false,
-        }
-    }
+    /// Whether the caller gathers the data of all ranks, and reduces them in the order of the ranks.
+    pub gathers: bool,
 }
 
 /// The facts that a rank has about another one without a message.
@@ -46,6 +46,9 @@ pub struct Other {
 pub trait Communicator: Send + Sync {
     /// The number of this rank.
     fn rank(&self) -> usize;
+
+    /// The number of ranks.
+    fn size(&self) -> usize;
 
     /// The name of the engine.
     fn engine(&self) -> &'static str;
@@ -69,24 +72,56 @@ pub trait Communicator: Send + Sync {
     /// As [`Communicator::issue`].
     unsafe fn receive_any(&self, call: &Collective<'_>) -> Result<usize>;
 
-    /// Whether the engine has this reduction. If not, [`Communicator::lower`] tells how to compose it.
-    fn reduces(&self, op: ReduceOp) -> bool;
+    /// Whether the engine has this reduction of a type. If not, [`Communicator::lower`] tells how to compose it.
+    fn reduces(&self, op: ReduceOp, dtype: DType) -> bool;
 
-    /// The reduction to call with, and the work left to the caller where the engine lacks the call's reduction.
-    fn lower(&self, call: &Collective<'_>) -> Lowered {
-        let at_this_rank = call.kind != Kind::Reduce || call.root == Some(self.rank());
-        match call.reduce {
-            op if !call.kind.reduces() || self.reduces(op) => Lowered::as_it_is(op),
-            ReduceOp::PremulSum => Lowered {
-                scale_sends: true,
-                ..Lowered::as_it_is(ReduceOp::Sum)
-            },
-            ReduceOp::Avg => Lowered {
-                divide_result: at_this_rank,
-                ..Lowered::as_it_is(ReduceOp::Sum)
-            },
-            op => Lowered::as_it_is(op), // the engine refuses the reduction by its name
+    /// Notes a call whose data the caller gathers, because the engine lacks its reduction.
+    fn note_gathered(&self, _op: ReduceOp, _dtype: DType) {}
+
+    /// The reduction to call with, and the work left to the caller where the engine lacks the call's reduction. Fails for
+    /// one that would have to gather more than [`GATHERED`].
+    fn lower(&self, call: &Collective<'_>) -> Result<Lowered> {
+        let (given, dtype) = (call.reduce, call.dtype);
+        if !call.kind.reduces() || self.reduces(given, dtype) {
+            return Ok(Lowered {
+                reduce: given,
+                scale_sends: false,
+                divide_result: false,
+                gathers: false,
+            });
         }
+        given.check(dtype)?;
+        let reduce = match given {
+            ReduceOp::PremulSum | ReduceOp::Avg => ReduceOp::Sum,
+            other => other,
+        };
+        let gathers = !self.reduces(reduce, dtype);
+        if gathers {
+            let bytes = call.bytes() * self.size();
+            if bytes > GATHERED {
+                return Err(Error::new(
+                    ErrorKind::Unsupported,
+                    format!(
+                        "{call} on rank {}: {} has no {} of {}, and flagos gathers no more than {} of all ranks for it, not \
+                         {}: reduce another type, smaller parts, or tensors on the CPU",
+                        self.rank(),
+                        self.library().unwrap_or_else(|| self.engine().to_owned()),
+                        reduce.name(),
+                        dtype.name(),
+                        size_of_bytes(GATHERED),
+                        size_of_bytes(bytes),
+                    ),
+                ));
+            }
+            self.note_gathered(reduce, dtype);
+        }
+        Ok(Lowered {
+            reduce,
+            scale_sends: given == ReduceOp::PremulSum,
+            divide_result: given == ReduceOp::Avg
+                && (call.kind != Kind::Reduce || call.root == Some(self.rank())),
+            gathers,
+        })
     }
 
     /// Begins a group of calls of this thread, which may be queued as one.

@@ -162,6 +162,7 @@ def test_the_launcher_starts_ranks_on_flagos(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("graphs", ["off", "auto"])
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
@@ -172,9 +173,9 @@ def test_the_launcher_starts_ranks_on_flagos(tmp_path: Path) -> None:
     ],
 )
 def test_a_fault_is_a_clear_error_and_the_last_checkpoint_is_whole(
-    tmp_path: Path, fault: str, message: str
+    tmp_path: Path, fault: str, message: str, graphs: str
 ) -> None:
-    variables = environment(DS_ACCELERATOR="flagos")
+    variables = environment(DS_ACCELERATOR="flagos", FLAGOS_GRAPHS=graphs)
     program = PROGRAMS / "deepspeed_faults.py"
     first = launch(program, str(tmp_path), "train", variables=variables)
     ranks = 1 if fault == "ranks" else 2

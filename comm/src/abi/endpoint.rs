@@ -63,13 +63,14 @@ pub(super) unsafe extern "C" fn lower(
         if out.is_null() {
             return Err(null("an output"));
         }
-        let lowered = communicator.lower(&given);
+        let lowered = communicator.lower(&given)?;
         // SAFETY: checked above.
         unsafe {
             out.write(FlagosCommLowered {
                 reduce: lowered.reduce as u32,
                 scale_sends: u32::from(lowered.scale_sends),
                 divide_result: u32::from(lowered.divide_result),
+                gathers: u32::from(lowered.gathers),
             });
         }
         Ok(())

@@ -4,7 +4,7 @@
 use std::ffi::{c_char, c_void};
 
 /// Version of the table's layout. Fields are only ever appended; anything else raises this number.
-pub const FLAGOS_COMM_ABI_VERSION: u32 = 3;
+pub const FLAGOS_COMM_ABI_VERSION: u32 = 4;
 
 /// Status: success.
 pub const FLAGOS_COMM_OK: i32 = 0;
@@ -159,6 +159,8 @@ pub struct FlagosCommLowered {
     pub scale_sends: u32,
     /// 1 when the caller divides the result by the number of ranks.
     pub divide_result: u32,
+    /// 1 when the caller gathers the data of all ranks, and reduces them in the order of the ranks.
+    pub gathers: u32,
 }
 
 /// One rank's end of a process group; opaque.

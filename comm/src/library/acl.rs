@@ -4,6 +4,7 @@
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::OnceLock;
 
+use super::dialect::text;
 use super::search::Opened;
 use crate::{Config, Error, ErrorKind, Result};
 
@@ -16,6 +17,7 @@ struct Api {
     get_current_context: unsafe extern "C" fn(*mut *mut c_void) -> c_int,
     set_current_context: unsafe extern "C" fn(*mut c_void) -> c_int,
     get_recent_err_msg: unsafe extern "C" fn() -> *const c_char,
+    get_soc_name: unsafe extern "C" fn() -> *const c_char,
 }
 
 static API: OnceLock<Api> = OnceLock::new();
@@ -32,6 +34,7 @@ fn api() -> Result<&'static Api> {
             get_current_context: library.function("aclrtGetCurrentContext")?,
             set_current_context: library.function("aclrtSetCurrentContext")?,
             get_recent_err_msg: library.function("aclGetRecentErrMsg")?,
+            get_soc_name: library.function("aclrtGetSocName")?,
         }
     };
     Ok(API.get_or_init(|| loaded))
@@ -44,6 +47,20 @@ pub(super) fn recent_error() -> Option<String> {
         let text = (API.get()?.get_recent_err_msg)();
         (!text.is_null()).then(|| CStr::from_ptr(text).to_string_lossy().trim().to_owned())
     }
+}
+
+/// Whether HCCL reduces `float64` and `uint64` on the chip. Chips before the Ascend 950 have names of two families; any other
+/// chip is left to the library.
+pub(super) fn reduces_wide_numbers() -> bool {
+    let name = API.get().and_then(|api| {
+        // SAFETY: the name is static.
+        unsafe { text((api.get_soc_name)()) }
+    });
+    name.is_none_or(|name| {
+        let is_310 = name.starts_with("Ascend310");
+        let is_910 = name.starts_with("Ascend910") && !name.starts_with("Ascend910_95");
+        !is_310 && !is_910
+    })
 }
 
 fn check(what: &str, code: c_int) -> Result<()> {

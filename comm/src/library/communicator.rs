@@ -1,5 +1,6 @@
 //! A [`Communicator`] over any dialect. It translates types, and composes the collectives that a library lacks.
 
+use std::collections::BTreeMap;
 use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -23,6 +24,8 @@ pub struct LibraryCommunicator {
     turn: Mutex<()>,
     aborted: AtomicBool,
     reason: Mutex<String>,
+    /// The reductions that the library lacks and the caller has gathered for, with the number of calls.
+    gathered: Mutex<BTreeMap<String, u64>>,
 }
 
 impl LibraryCommunicator {
@@ -36,6 +39,7 @@ impl LibraryCommunicator {
             turn: Mutex::new(()),
             aborted: AtomicBool::new(false),
             reason: Mutex::default(),
+            gathered: Mutex::default(),
         }
     }
 
@@ -74,18 +78,8 @@ impl LibraryCommunicator {
                 format!("{} has no {what}", self.dialect.library()),
             )
         };
-        // A complex number is reduced as two real numbers.
-        let (dtype, count) = match call.dtype {
-            DType::Complex64 => (DType::Float32, call.count * 2),
-            DType::Complex128 => (DType::Float64, call.count * 2),
-            other => (other, call.count),
-        };
-        let op = match (dtype, call.reduce) {
-            // Equal to the maximum, because the values are 0 or 1.
-            (DType::Bool, ReduceOp::Sum | ReduceOp::BitOr) => ReduceOp::Max,
-            (DType::Bool, ReduceOp::Prod | ReduceOp::BitAnd) => ReduceOp::Min,
-            (_, op) => op,
-        };
+        let (dtype, op) = by_values(call.dtype, call.reduce);
+        let count = call.bytes() / dtype.size();
         let code = self.dialect.reduced_dtype(dtype, op).ok_or_else(|| {
             unsupported(&format!("{} of {}", call.reduce.name(), call.dtype.name()))
         })?;
@@ -276,6 +270,19 @@ impl LibraryCommunicator {
     }
 }
 
+/// The type and the operation that reduce values of a type.
+fn by_values(dtype: DType, op: ReduceOp) -> (DType, ReduceOp) {
+    match (dtype, op) {
+        // A complex number is reduced as two real numbers.
+        (DType::Complex64, op) => (DType::Float32, op),
+        (DType::Complex128, op) => (DType::Float64, op),
+        // Equal to the maximum, because the values are 0 or 1.
+        (DType::Bool, ReduceOp::Sum | ReduceOp::BitOr) => (dtype, ReduceOp::Max),
+        (DType::Bool, ReduceOp::Prod | ReduceOp::BitAnd) => (dtype, ReduceOp::Min),
+        other => other,
+    }
+}
+
 /// The lists of an exchange with one rank: one buffer for it, none for the others.
 fn one(size: usize, rank: usize, address: *const u8, count: usize) -> (Vec<*const u8>, Vec<usize>) {
     let (mut addresses, mut counts) = (vec![null(); size], vec![0; size]);
@@ -300,14 +307,36 @@ impl Communicator for LibraryCommunicator {
         self.rank
     }
 
+    fn size(&self) -> usize {
+        self.size
+    }
+
     fn engine(&self) -> &'static str {
         self.dialect.engine()
     }
 
-    fn reduces(&self, op: ReduceOp) -> bool {
-        match op {
+    fn reduces(&self, op: ReduceOp, dtype: DType) -> bool {
+        let (dtype, op) = by_values(dtype, op);
+        let has_op = match op {
             ReduceOp::PremulSum => self.dialect.has_premul(),
             op => self.dialect.op(op).is_some(),
+        };
+        has_op && self.dialect.reduced_dtype(dtype, op).is_some()
+    }
+
+    fn note_gathered(&self, op: ReduceOp, dtype: DType) {
+        let reduction = format!("{} of {}", op.name(), dtype.name());
+        let mut gathered = self.gathered.lock();
+        let calls = gathered.entry(reduction.clone()).or_default();
+        *calls += 1;
+        if *calls == 1 {
+            let library = self.dialect.library();
+            tracing::warn!(
+                reduction,
+                library,
+                group = self.name,
+                "the library lacks a reduction: each rank gathers the data of all and reduces them itself"
+            );
         }
     }
 
@@ -383,6 +412,7 @@ impl Communicator for LibraryCommunicator {
             "library": self.dialect.library(),
             "group": self.name,
             "rank": self.rank,
+            "gathered": *self.gathered.lock(),
             "aborted": self.aborted.load(Ordering::Acquire).then(|| self.reason.lock().clone()),
         })
     }

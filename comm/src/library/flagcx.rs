@@ -70,6 +70,7 @@ pub struct FlagCx {
     /// Whether the vendor's library is HCCL. FlagCX's adaptor for it takes an average for a sum, and unsigned numbers of 32
     /// and 64 bits for `int8`; and it keeps transfers until a group ends.
     over_hccl: bool,
+    reduces_wide: bool,
     /// In 0.13 `Destroy` after `Abort` or `Finalize` frees memory twice, so that exactly one of them is called.
     alive: Alive,
 }
@@ -97,6 +98,7 @@ impl FlagCx {
             communicator: std::ptr::null_mut(),
             library,
             over_hccl: config.vendor == acl::VENDOR,
+            reduces_wide: acl::reduces_wide_numbers(),
             alive: Alive::default(),
         };
         let internal = share_id(config, store, "flagcx", || Ok(flagcx.unique_id()?.internal))?;
@@ -204,6 +206,7 @@ impl Dialect for FlagCx {
         match (dtype, op) {
             (DType::Bool, _) if self.over_hccl => self.dtype(DType::Int8),
             (DType::UInt8, _) | (DType::BFloat16, ReduceOp::Prod) if self.over_hccl => None,
+            (DType::Float64, _) if !self.reduces_wide => None,
             _ => self.dtype(dtype),
         }
     }

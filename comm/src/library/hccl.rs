@@ -56,6 +56,7 @@ pub struct Hccl {
     communicator: Comm,
     rank: u32,
     library: String,
+    reduces_wide: bool,
     alive: Alive,
 }
 
@@ -82,6 +83,7 @@ impl Hccl {
             communicator: std::ptr::null_mut(),
             rank: config.rank as u32,
             library,
+            reduces_wide: acl::reduces_wide_numbers(),
             alive: Alive::default(),
         };
         let internal = share_id(config, store, "hccl", || {
@@ -182,14 +184,14 @@ impl Dialect for Hccl {
         code_of_dtype!(dtype, DataType, Int16, UInt16)
     }
 
-    /// The types in the tables of the vendor's documentation. 64-bit numbers but `int64` are for newer chips alone, and the
-    /// library knows its chip.
+    /// The types in the tables of the vendor's documentation.
     fn reduced_dtype(&self, dtype: DType, op: ReduceOp) -> Option<i32> {
         match (dtype, op) {
             // 0 and 1, whose greatest and least are the same.
             (DType::Bool, _) => self.dtype(DType::Int8),
             (DType::UInt8 | DType::UInt16 | DType::UInt32, _)
             | (DType::Int16 | DType::BFloat16, ReduceOp::Prod) => None,
+            (DType::UInt64 | DType::Float64, _) if !self.reduces_wide => None,
             _ => self.dtype(dtype),
         }
     }

@@ -56,11 +56,15 @@ impl Communicator for Shm {
         self.member.rank
     }
 
+    fn size(&self) -> usize {
+        self.member.size
+    }
+
     fn engine(&self) -> &'static str {
         "shm"
     }
 
-    fn reduces(&self, _op: ReduceOp) -> bool {
+    fn reduces(&self, _op: ReduceOp, _dtype: DType) -> bool {
         true
     }
 

@@ -1,8 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "distributed/collective.h"
 
+#include <ATen/OpMathType.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/add.h>
+#include <ATen/ops/bitwise_and.h>
+#include <ATen/ops/bitwise_or.h>
+#include <ATen/ops/bitwise_xor.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/maximum.h>
+#include <ATen/ops/minimum.h>
+#include <ATen/ops/mul.h>
 
 #include "runtime/native.h"
 
@@ -24,6 +32,55 @@ bool is_plain(const at::Tensor& tensor, bool on_host) {
 at::Tensor plain(const at::Tensor& tensor, bool on_host) {
   return is_plain(tensor, on_host) ? tensor
                                    : tensor.to(reachable(tensor, on_host)).resolve_conj().resolve_neg().contiguous();
+}
+
+// The type that gathered values are reduced in: halves are rounded once, as `shm` does, and torch adds no unsigned
+// numbers of more than 8 bits.
+c10::ScalarType reduced_in(c10::ScalarType type) {
+  using c10::ScalarType;
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      type != ScalarType::UInt64, "flagos: neither the library of collectives nor torch reduces uint64");
+  return type == ScalarType::UInt16 || type == ScalarType::UInt32 ? ScalarType::Long : at::toOpMathType(type);
+}
+
+at::Tensor combine(uint32_t reduce, const at::Tensor& one, const at::Tensor& other) {
+  switch (reduce) {
+    case FlagosCommReduce_Sum:
+      return at::add(one, other);
+    case FlagosCommReduce_Prod:
+      return at::mul(one, other);
+    case FlagosCommReduce_Min:
+      return at::minimum(one, other);
+    case FlagosCommReduce_Max:
+      return at::maximum(one, other);
+    case FlagosCommReduce_BitAnd:
+      return at::bitwise_and(one, other);
+    case FlagosCommReduce_BitOr:
+      return at::bitwise_or(one, other);
+    case FlagosCommReduce_BitXor:
+      return at::bitwise_xor(one, other);
+    default:
+      TORCH_INTERNAL_ASSERT(false, "flagos: reduction ", reduce, " of gathered data");
+  }
+}
+
+void divide(at::Tensor& tensor, int size) {
+  // As the libraries that average whole numbers.
+  c10::isIntegralType(tensor.scalar_type(), /*includeBool=*/true) ? tensor.div_(size, "trunc") : tensor.div_(size);
+}
+
+// In the order of the ranks.
+void reduce_gathered(const GatheredReduction& gathered) {
+  const c10::ScalarType type = reduced_in(gathered.result.scalar_type());
+  const int64_t size = gathered.parts.size(0);
+  at::Tensor total = gathered.parts[0].to(type);
+  for (int64_t rank = 1; rank < size; ++rank) {
+    total = combine(gathered.reduce, total, gathered.parts[rank].to(type));
+  }
+  if (gathered.divides) {
+    divide(total, static_cast<int>(size));
+  }
+  gathered.result.view(-1).copy_(total);
 }
 
 } // namespace
@@ -88,14 +145,42 @@ FlagosCollective Collective::view() const {
   return call;
 }
 
+void Collective::gather(const FlagosCommLowered& lowered, int rank, int size) {
+  reduced_in(result.scalar_type()); // or throws, on all ranks
+  recv.clear();
+  if (kind != FlagosCommKind_Reduce || root == rank) {
+    at::Tensor parts = at::empty({size, static_cast<int64_t>(count)}, result.options());
+    auto* address = static_cast<char*>(parts.mutable_data_ptr());
+    for (int each = 0; each < size; ++each) {
+      recv.push_back(address + each * (parts.nbytes() / size));
+    }
+    tensors.push_back(parts);
+    gathered.push_back({std::move(parts), result, lowered.reduce, lowered.divide_result != 0});
+  }
+  switch (kind) {
+    case FlagosCommKind_Reduce:
+      kind = FlagosCommKind_Gather;
+      break;
+    case FlagosCommKind_ReduceScatter:
+      kind = FlagosCommKind_AllToAll;
+      send_counts.assign(size, count);
+      recv_counts.assign(size, count);
+      break;
+    default:
+      kind = FlagosCommKind_AllGather;
+  }
+}
+
 void Collective::unstage(int size) const {
-  if (staged.empty() && averaged.empty()) {
+  if (staged.empty() && averaged.empty() && gathered.empty()) {
     return;
   }
   const at::NoGradGuard no_grad;
+  for (const GatheredReduction& each : gathered) {
+    reduce_gathered(each);
+  }
   for (at::Tensor tensor : averaged) {
-    // As the libraries that average whole numbers.
-    c10::isIntegralType(tensor.scalar_type(), /*includeBool=*/true) ? tensor.div_(size, "trunc") : tensor.div_(size);
+    divide(tensor, size);
   }
   for (const auto& [to, from] : staged) {
     to.copy_(from);

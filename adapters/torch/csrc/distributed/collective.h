@@ -15,6 +15,14 @@
 
 namespace flagos {
 
+// A reduction that the library lacks, made of the gathered data once the call is done.
+struct GatheredReduction {
+  at::Tensor parts; // a row of each rank
+  at::Tensor result;
+  uint32_t reduce = 0;
+  bool divides = false; // by the number of ranks
+};
+
 struct Collective {
   uint32_t kind = FlagosCommKind_Barrier;
   uint32_t dtype = FlagosCommDType_UInt8;
@@ -39,6 +47,7 @@ struct Collective {
   std::vector<std::pair<at::Tensor, at::Tensor>> staged;
   // Tensors to divide by the number of ranks once the call is done, for a library without an average.
   std::vector<at::Tensor> averaged;
+  std::vector<GatheredReduction> gathered;
 
   // Sets type and count of a part from one of the tensors.
   void part_of(const at::Tensor& tensor);
@@ -49,7 +58,10 @@ struct Collective {
 
   FlagosCollective view() const;
 
-  // Divides and copies results, on this thread's current device and stream.
+  // Turns a reduction, as `lowered` has it, into a call that gathers the data of all ranks.
+  void gather(const FlagosCommLowered& lowered, int rank, int size);
+
+  // Reduces, divides and copies results, on this thread's current device and stream.
   void unstage(int size) const;
 };
 

@@ -200,8 +200,8 @@ static void scale_sends(Collective& collective) {
   }
 }
 
-// Lets the device scale or divide around the call where the engine lacks the reduction.
-static void lower(Collective& collective, const FlagosCommEndpoint* comm) {
+// Lets the device scale, divide or reduce around the call where the engine lacks the reduction.
+static void lower(Collective& collective, const FlagosCommEndpoint* comm, int rank, int size) {
   const FlagosCollective call = collective.view();
   FlagosCommLowered lowered{};
   check_comm(comm_api->lower(comm, &call, &lowered));
@@ -209,7 +209,9 @@ static void lower(Collective& collective, const FlagosCommEndpoint* comm) {
     const at::NoGradGuard no_grad;
     scale_sends(collective);
   }
-  if (lowered.divide_result != 0) {
+  if (lowered.gathers != 0) {
+    collective.gather(lowered, rank, size);
+  } else if (lowered.divide_result != 0) {
     collective.averaged.push_back(collective.result);
   }
   collective.reduce = lowered.reduce;
@@ -270,7 +272,7 @@ c10::intrusive_ptr<c10d::Work> DeviceGroup::issue(
     check_comm(comm_api->record_begin(comm_->get(), &last, static_cast<int32_t>(async), &number));
   }
   for (Collective& collective : collectives) {
-    lower(collective, end.comm);
+    lower(collective, end.comm, end.rank, end.size);
   }
   const bool capturing = native->is_capturing(device.index());
   void* ready = capturing ? nullptr : end.ready;

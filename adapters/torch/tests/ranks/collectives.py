@@ -10,6 +10,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from torch_fl import distributed
+
 DTYPES = [
     torch.float32,
     torch.float64,
@@ -25,8 +27,8 @@ ONLY_MOVED = [torch.int16, torch.complex64, torch.float8_e4m3fn, torch.float8_e5
 # Sizes: none, one element, an odd number, more than one step of the engine.
 SIZES = [0, 1, 37, int(sys.argv[2]) if len(sys.argv) > 2 else 300_007]
 OPS = [dist.ReduceOp.SUM, dist.ReduceOp.PRODUCT, dist.ReduceOp.MIN, dist.ReduceOp.MAX]
-# What a vendor's library reduces: `hccl`, HCCL on Ascend's A2 and FlagCX over it; `nccl`, NCCL, those with its
-# interface and FlagCX over them. Without a name everything is reduced.
+# What lacks reductions, for which the ranks gather their data: `hccl`, HCCL on Ascend's A2 and FlagCX over it; `nccl`,
+# NCCL, those with its interface and FlagCX over them. Without a name everything is reduced by the engine.
 LIBRARY = sys.argv[3] if len(sys.argv) > 3 else None
 BITWISE = [dist.ReduceOp.BAND, dist.ReduceOp.BOR, dist.ReduceOp.BXOR]
 
@@ -58,18 +60,6 @@ def same(result: torch.Tensor, expected: torch.Tensor, where: str) -> None:
         assert torch.equal(result, expected), f"{where}: {result} {expected}"
 
 
-def is_reduced(dtype: torch.dtype, op: dist.ReduceOp.RedOpType) -> bool:
-    if LIBRARY is None:
-        return True
-    if op == dist.ReduceOp.BXOR:
-        return False
-    if LIBRARY == "hccl" and dtype in (torch.uint8, torch.float64):
-        return False
-    if op in BITWISE:
-        return dtype == torch.bool
-    return LIBRARY != "hccl" or (dtype, op) != (torch.bfloat16, dist.ReduceOp.PRODUCT)
-
-
 def wait(work) -> None:
     if work is not None:
         work.wait()
@@ -87,15 +77,6 @@ def check_reductions(device: str, group, gloo, ranks: list[int]) -> None:
             if dtype == torch.bool and op == dist.ReduceOp.SUM:
                 continue  # gloo adds the bytes
             where = f"{op} {dtype} {size} strided={strided} async={asynchronous} on {device}"
-            if not is_reduced(dtype, op):
-                # What the library itself refuses is tested once: elsewhere.
-                if dtype != torch.float64 and size:
-                    x = torch.ones(size, dtype=dtype, device=device)
-                    with pytest.raises(
-                        NotImplementedError, match=str(dtype).removeprefix("torch.")
-                    ):
-                        dist.all_reduce(x, op, group=group)
-                continue
             x = values(dtype, size, me, strided)
             expected = x.clone()
             mine = base = torch.empty(0)
@@ -246,8 +227,6 @@ def check_averages(device: str, group) -> None:
     """Reductions that gloo lacks, compared with a sum."""
     n = group.size()
     for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.int32):
-        if not is_reduced(dtype, dist.ReduceOp.SUM):
-            continue
         inputs = [values(dtype, 1000, rank) * 8 for rank in range(n)]
         mine = inputs[group.rank()].to(device, copy=True)
         dist.all_reduce(mine, dist.ReduceOp.AVG, group=group)
@@ -269,6 +248,30 @@ def check_averages(device: str, group) -> None:
         dist.all_reduce(torch.ones(2, dtype=torch.float8_e4m3fn, device=device), group=group)
 
 
+def check_what_is_gathered(device: str, group) -> None:
+    """Types that gloo does not reduce; no library has an exclusive or, and too many bytes are an error."""
+    n = group.size()
+    for dtype, most in (torch.int16, 30_000), (torch.uint16, 60_000):
+        mine = torch.tensor([group.rank() + 1, most // n], dtype=dtype)
+        total, average = mine.to(device, copy=True), mine.to(device, copy=True)
+        dist.all_reduce(total, group=group)
+        dist.all_reduce(average, dist.ReduceOp.AVG, group=group)
+        same(total, torch.tensor([n * (n + 1) // 2, most // n * n], dtype=dtype), "sum")
+        same(average, torch.tensor([(n + 1) // 2, most // n], dtype=dtype), "avg")
+    if LIBRARY is None:
+        return
+    ours = [known for known in distributed.state(group)["device"] if "gathered" in known]
+    assert any(known["gathered"]["bxor of int32"] > 0 for known in ours), ours
+    bound = torch.ones((1 << 20) // 8 // n, dtype=torch.int64, device=device)
+    dist.all_reduce(bound, dist.ReduceOp.BXOR, group=group)
+    assert bool((bound == n % 2).all())
+    more = torch.ones(bound.numel() + 1, dtype=torch.int64, device=device)
+    with pytest.raises(
+        NotImplementedError, match=r"no bxor of int64, and flagos gathers no more than 1\.0 MiB"
+    ):
+        dist.all_reduce(more, dist.ReduceOp.BXOR, group=group)
+
+
 def main() -> None:
     device = sys.argv[1]
     dist.init_process_group("flagos")
@@ -284,6 +287,7 @@ def main() -> None:
         check_reductions(device, group, gloo, ranks)
         check_movement(device, group, gloo, ranks)
         check_averages(device, group)
+        check_what_is_gathered(device, group)
     # Many calls in flight on several groups, in one order on all ranks.
     works, results = [], []
     for round_ in range(50):

@@ -22,7 +22,7 @@ def test_every_collective_of_four_ranks_does_what_gloo_does(
     variables = {"ASCEND_RT_VISIBLE_DEVICES": "own", "FLAGOS_COMM_ENGINE": engine}
     program = SHARED_RANKS / "collectives.py"
     launch(
-        folder, tmp_path, program, "flagos", "300007", "hccl", ranks=4, timeout=900, **variables
+        folder, tmp_path, program, "flagos", "30007", "hccl", ranks=4, timeout=900, **variables
     ).well()
 
 

@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
 
 from core.vendors.ascend.tests.launch import RANKS, SHARED_RANKS, launch
 
@@ -82,16 +83,21 @@ def test_a_rank_that_does_not_come_is_named(folder: Path, tmp_path: Path) -> Non
     assert re.search(told, ended.outputs[0])
 
 
-def test_what_hccl_does_not_reduce_is_named_and_the_group_goes_on(
+def test_what_hccl_does_not_reduce_is_gathered_or_refused_and_the_group_goes_on(
     folder: Path, tmp_path: Path
 ) -> None:
     ended = launch(folder, tmp_path, RANKS / "failing.py", "refused", timeout=60)
     assert ended.statuses == [0, 0]
     for output in ended.outputs:
-        assert re.search(r"sum of 3 x float64.*not support feature \(code 5\)", output)
-        assert re.search(r"sum of 3 x uint8.*libhccl.so has no sum of uint8", output)
-    # The simulated library has seen the one that depends on the chip.
-    assert ended.misuses == ["HcclAllReduce: no operation 0 of type 10 (refused: 5)"] * 2
+        total = [0.1, 0.2, 0.3]
+        total = torch.tensor(total).double() + (torch.tensor(total).double() + 1)
+        assert f"torch.float64 {total.tolist()}" in output and "torch.uint8 [1, 1, 1]" in output
+        for dtype, size in ("float64", "16.0"), ("uint8", "2.0"):
+            told = rf"sum of 1048576 x {dtype}.*libhccl.so has no sum of {dtype}.* 1\.0 MiB .* not {size} MiB"
+            assert re.search(told, output)
+        assert "{'sum of float64': 1, 'sum of uint8': 1}" in output
+        assert output.count("the library lacks a reduction") == 2  # once for each
+    assert ended.misuses == []
 
 
 @pytest.mark.parametrize(

@@ -46,13 +46,18 @@ def other_call(rank: int) -> None:
     torch.flagos.synchronize()
 
 
-def refused(_rank: int) -> None:
-    """What HCCL does not reduce on this chip; the group goes on."""
+def refused(rank: int) -> None:
+    """What HCCL does not reduce on this chip: gathered where it is small, else refused; the group goes on."""
     for dtype in (torch.float64, torch.uint8):
+        small = torch.tensor([0.1, 0.2, 0.3], device="flagos").to(dtype) + rank
+        work = dist.all_reduce(small, async_op=True)
+        work.wait()
+        print(dtype, small.tolist())
         try:
-            dist.all_reduce(torch.ones(3, dtype=dtype, device="flagos"))
+            dist.all_reduce(torch.ones(1 << 20, dtype=dtype, device="flagos"))
         except NotImplementedError as error:
             print(error)
+    print(distributed.state()["device"][0]["gathered"])
     x = torch.ones(3, dtype=torch.float64, device="flagos")
     dist.broadcast(x, 0)
     dist.all_reduce(total := torch.ones(3, device="flagos"))
