@@ -205,6 +205,24 @@ assert get_last_loc(rows, two, lengths).tolist() == [10, -1]
     run_python(script, FLAGOS_VENDOR="host")
 
 
+@every_release
+def test_a_profile_that_fails_ends_alone(run_python: Run) -> None:
+    script = """
+import sglang.srt.utils.common
+from sglang.srt.plugins import load_plugins
+load_plugins()
+import torch
+from sglang.srt.managers.scheduler_components.profiler_manager import SchedulerProfilerManager
+manager = SchedulerProfilerManager()
+for _ in range(2):
+    answer = manager._profile("no such folder")
+    assert not answer.success and answer.message == "the profile has ended (OSError: no such folder)"
+    assert not torch.autograd._profiler_enabled() and manager.torch_profiler is None
+assert manager._profile_batch_predicate("a full disk") is None
+"""
+    run_python(script, FLAGOS_VENDOR="host")
+
+
 HALVES = {
     "not loaded": ("", "its plugin was not loaded"),
     "failed": (

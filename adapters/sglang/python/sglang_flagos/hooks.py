@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sglang_flagos import memory, operators, quantized, releases, requests
+from sglang_flagos import memory, operators, profiling, quantized, releases, requests
 from sglang_flagos.engine import triton_missing
 from torch_fl.runtime import sharing
 
@@ -26,6 +26,7 @@ _ABOUT_WEIGHTS = (
     "update_weights_from_distributed",
     "update_weights_from_tensor",
 )
+_PROFILER = "sglang.srt.managers.scheduler_components.profiler_manager.SchedulerProfilerManager"
 _TOKENIZER = "sglang.srt.managers.tokenizer_manager.TokenizerManager"
 _CONTROL = "sglang.srt.managers.tokenizer_control_mixin.TokenizerControlMixin"
 _COMMUNICATORS = (
@@ -217,6 +218,8 @@ HOOKS: dict[str, Callable[..., Any]] = {
     "sglang.srt.managers.scheduler.Scheduler.get_internal_state": internal_state,
     "sglang.srt.managers.scheduler.Scheduler.process_input_requests": requests.received,
     **dict.fromkeys((f"{_UPDATER}.{name}" for name in _ABOUT_WEIGHTS), updated),
+    f"{_PROFILER}._profile": profiling.asked,
+    f"{_PROFILER}._profile_batch_predicate": profiling.stepped,
     f"{_WORKER}.destroy_weights_update_group": answered,
     f"{_WORKER}.init_weights_update_group": answered,
     f"{_UPDATER}.release_memory_occupation": memory.release,
