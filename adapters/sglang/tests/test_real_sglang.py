@@ -291,6 +291,8 @@ def test_a_server(server: int, expected: dict[str, Any]) -> None:
         messages=[{"role": "user", "content": "hi"}],
     )  # fmt: skip
     assert said["choices"][0]["message"]["role"] == "assistant"
+    for action in ("snapshot", "compare", "checksum"):
+        assert ask(server, "/weights_checker", action=action)["success"]
 
 
 def test_no_request_ends_the_server(server: int, expected: dict[str, Any]) -> None:

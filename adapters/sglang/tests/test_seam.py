@@ -206,6 +206,22 @@ assert get_last_loc(rows, two, lengths).tolist() == [10, -1]
 
 
 @every_release
+def test_weights_are_compared_on_the_device(run_python: Run) -> None:
+    script = """
+import sglang.srt.utils.common
+from sglang.srt.plugins import load_plugins
+load_plugins()
+import torch
+from sglang.srt.utils.weight_checker_comparator import RawComparable
+for tensor in (torch.arange(6.0).view(2, 3), torch.arange(6.0, device="flagos").view(2, 3)):
+    parts = [part for part, scale in RawComparable(tensor).iter_chunks()]
+    assert [(part.device.type, part.tolist()) for part in parts] == [
+        ("flagos", [0, 1, 2, 3]), ("flagos", [4, 5])]
+"""
+    run_python(script, FLAGOS_VENDOR="host")
+
+
+@every_release
 def test_a_profile_that_fails_ends_alone(run_python: Run) -> None:
     script = """
 import sglang.srt.utils.common

@@ -198,6 +198,16 @@ def updated(original: Callable[..., Any], self: Any, recv_req: Any) -> Any:
         )
 
 
+def raw_parts(
+    original: Callable[..., Iterator[tuple[Tensor, None]]], self: Any
+) -> Iterator[tuple[Tensor, None]]:
+    """SGLang compares weights, part by part, where ``tensor.cuda()`` brings them."""
+    from sglang.srt.utils.weight_checker_comparator import CHUNK_NUMEL
+
+    for part in self.tensor.reshape(-1).split(CHUNK_NUMEL):
+        yield part.to("flagos"), None
+
+
 def internal_state(original: Callable[..., Any], self: Any, recv_req: Any) -> Any:
     """With calls and fallbacks of the plan, which ``/server_info`` shows."""
     import flagos
@@ -239,6 +249,7 @@ HOOKS: dict[str, Callable[..., Any]] = {
     "sglang.srt.utils.common.get_device_core_count": get_device_core_count,
     "sglang.srt.utils.common.get_device_count": get_device_count,
     "sglang.srt.utils.common.get_device_name": get_device_name,
+    "sglang.srt.utils.weight_checker_comparator.RawComparable.iter_chunks": raw_parts,
     "sglang.srt.utils.torch_memory_saver_adapter.TorchMemorySaverAdapter.create": memory.without_saver,
 }
 

@@ -56,6 +56,7 @@ RELEASES = (
             "model_executor.runner.eager_runner",
             "model_executor.runner_backend.full_cuda_graph_backend",
             "utils.profile_utils",
+            "utils.weight_checker",
         ),
         views_with_devices=("lora.backend.chunked_backend", "lora.backend.triton_backend"),
         as_cuda=(
