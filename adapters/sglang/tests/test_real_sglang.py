@@ -245,7 +245,7 @@ def server(
         *("--model-path", str(models / "dense"), "--served-model-name", "m", "--dtype", "float32"),
         *("--context-length", "256", "--chunked-prefill-size", "32", "--max-total-tokens", "2048"),
         *("--max-running-requests", "4", "--chat-template", "chatml", "--enable-memory-saver"),
-        *("--enable-lora", "--lora-paths", *adapters),
+        *("--enable-lora", "--lora-paths", *adapters, "--enable-custom-logit-processor"),
     ]
     with log.open("w") as out:
         process = subprocess.Popen(

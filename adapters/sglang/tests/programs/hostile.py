@@ -162,6 +162,8 @@ REQUESTS: list[Request] = [
     generate(rid=""),
     generate(session_params={"id": "none"}),
     generate(custom_logit_processor="x"),
+    generate(custom_logit_processor='{"callable": "80"}'),
+    generate(custom_logit_processor='{"callable": "80044b052e"}'),
     generate(priority="x"),
     generate(routed_dp_rank=9),
     generate(bootstrap_host="x", bootstrap_room=5),
