@@ -124,6 +124,10 @@ def tokenized(**fields: Any) -> Any:
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "nothing": ({"input_ids": []}, "input_ids: there is no token"),
+    "rows of numbers": (
+        {"input_ids": [], "input_embeds": [[0.0]]},
+        "input_embeds: SGLang's server",
+    ),
     "no token": (
         {"input_ids": [3, 99]},
         "input_ids: 99 is no token of this model, which has 0 to 9",

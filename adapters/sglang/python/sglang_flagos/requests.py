@@ -98,7 +98,10 @@ def _without_objects(obj: Any) -> Any:
 def problems(made: Any, vocabulary: int) -> Iterator[str]:
     """What is wrong with a tokenized request."""
     ids = made.input_ids
-    if ids is not None and len(ids) == 0 and getattr(made, "input_embeds", None) is None:
+    if getattr(made, "input_embeds", None) is not None:
+        # It makes bfloat16 of them for a model of any type, and a batch with tokens of others has rows for them alone.
+        yield "input_embeds: SGLang's server would end by them; write input_ids"
+    if ids is not None and len(ids) == 0:
         yield "input_ids: there is no token"
     yield from _outside("input_ids", ids, vocabulary)
     params = made.sampling_params
