@@ -189,6 +189,13 @@ from sglang.kernels.ops.activation.softcap import softcap_inplace_logits
 logits = torch.tensor([[1.0, -40.0]], device="flagos")
 assert softcap_inplace_logits(logits, 20.0) is logits
 torch.testing.assert_close(logits.cpu(), 20 * torch.tanh(torch.tensor([[0.05, -2.0]])))
+from sglang.kernels.ops.elementwise.elementwise import fused_gate_sigmoid_mul_add
+hidden, shared, routed = torch.randn(3, 5, 8).bfloat16().to("flagos")
+gate, before = torch.randn(8).bfloat16().to("flagos"), routed.cpu().double()
+fused_gate_sigmoid_mul_add(hidden, gate, shared, routed)
+factors = torch.sigmoid(hidden.cpu().double() @ gate.cpu().double())
+summed = before + factors[:, None] * shared.cpu().double()
+torch.testing.assert_close(routed.cpu().double(), summed, rtol=2**-8, atol=1e-6)
 assert common.get_device_core_count() == torch.flagos.get_device_properties(0).multi_processor_count
 from sglang.srt.mem_cache.memory_pool import _set_kv_buffer_impl
 cache = torch.zeros(2, 4, 1, 2, device="flagos")

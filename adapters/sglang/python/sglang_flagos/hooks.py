@@ -89,6 +89,21 @@ def cap_of_logits(
     return full_logits.div_(final_logit_softcapping).tanh_().mul_(final_logit_softcapping)
 
 
+def gated_sum(
+    original: Callable[..., None],
+    hidden_states: Tensor,
+    gate_weight: Tensor,
+    shared_output: Tensor,
+    final_hidden_states: Tensor,
+) -> None:
+    """SGLang adds the shared expert of Qwen2-MoE by a kernel of Triton alone. Like that, this rounds once."""
+    if triton_missing() is None:
+        return original(hidden_states, gate_weight, shared_output, final_hidden_states)
+    gate = torch.sigmoid(hidden_states.float() @ gate_weight.float())[:, None]
+    final_hidden_states.copy_(final_hidden_states.float() + gate * shared_output.float())
+    return None
+
+
 def qk_norm(
     original: Callable[..., tuple[Tensor, Tensor]],
     q: Tensor,
@@ -223,6 +238,7 @@ def internal_state(original: Callable[..., Any], self: Any, recv_req: Any) -> An
 HOOKS: dict[str, Callable[..., Any]] = {
     **quantized.HOOKS,
     "sglang.kernels.ops.activation.softcap.softcap_inplace_logits": cap_of_logits,
+    "sglang.kernels.ops.elementwise.elementwise.fused_gate_sigmoid_mul_add": gated_sum,
     "sglang.srt.constrained.llguidance_backend.GuidanceGrammar.apply_vocab_mask": mask_of_a_backend,
     "sglang.srt.constrained.xgrammar_backend.XGrammarGrammar.apply_vocab_mask": mask_of_a_grammar,
     "sglang.srt.managers.scheduler.Scheduler.get_internal_state": internal_state,
