@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import math
+import sys
 from collections.abc import AsyncIterator
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -123,6 +124,10 @@ def tokenized(**fields: Any) -> Any:
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "nothing": ({"input_ids": []}, "input_ids: there is no token"),
+    "rows of numbers": (
+        {"input_ids": [], "input_embeds": [[0.0]]},
+        "input_embeds: SGLang's server",
+    ),
     "no token": (
         {"input_ids": [3, 99]},
         "input_ids: 99 is no token of this model, which has 0 to 9",
@@ -143,6 +148,22 @@ def test_a_request_that_would_end_the_server(fields: dict[str, Any], words: str)
     with pytest.raises(ValueError, match="^" + words):
         requests.tokenized(lambda *args: tokenized(**fields), manager, None)
     assert requests.tokenized(lambda *args: 5 and tokenized(), manager, None).input_ids == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"), [("{", "it cannot be made"), ("5", "int cannot be called"), ("print", None)]
+)
+def test_a_processor_of_logits_is_made_first(
+    monkeypatch: pytest.MonkeyPatch, text: str, words: str | None
+) -> None:
+    theirs: Any = ModuleType("sglang.srt.sampling.custom_logit_processor")
+    theirs.CustomLogitProcessor = SimpleNamespace(from_str=eval)
+    for name in ("sglang", "sglang.srt", "sglang.srt.sampling"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    monkeypatch.setitem(sys.modules, theirs.__name__, theirs)
+    made = tokenized(custom_logit_processor=text)
+    found = list(requests.problems(made, 10))
+    assert found == [] if words is None else found[0].startswith(f"custom_logit_processor: {words}")
 
 
 def manager(**fields: Any) -> Any:

@@ -245,7 +245,7 @@ def server(
         *("--model-path", str(models / "dense"), "--served-model-name", "m", "--dtype", "float32"),
         *("--context-length", "256", "--chunked-prefill-size", "32", "--max-total-tokens", "2048"),
         *("--max-running-requests", "4", "--chat-template", "chatml", "--enable-memory-saver"),
-        *("--enable-lora", "--lora-paths", *adapters),
+        *("--enable-lora", "--lora-paths", *adapters, "--enable-custom-logit-processor"),
     ]
     with log.open("w") as out:
         process = subprocess.Popen(
@@ -291,6 +291,8 @@ def test_a_server(server: int, expected: dict[str, Any]) -> None:
         messages=[{"role": "user", "content": "hi"}],
     )  # fmt: skip
     assert said["choices"][0]["message"]["role"] == "assistant"
+    for action in ("snapshot", "compare", "checksum"):
+        assert ask(server, "/weights_checker", action=action)["success"]
 
 
 def test_no_request_ends_the_server(server: int, expected: dict[str, Any]) -> None:

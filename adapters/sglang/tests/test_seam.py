@@ -189,6 +189,13 @@ from sglang.kernels.ops.activation.softcap import softcap_inplace_logits
 logits = torch.tensor([[1.0, -40.0]], device="flagos")
 assert softcap_inplace_logits(logits, 20.0) is logits
 torch.testing.assert_close(logits.cpu(), 20 * torch.tanh(torch.tensor([[0.05, -2.0]])))
+from sglang.kernels.ops.elementwise.elementwise import fused_gate_sigmoid_mul_add
+hidden, shared, routed = torch.randn(3, 5, 8).bfloat16().to("flagos")
+gate, before = torch.randn(8).bfloat16().to("flagos"), routed.cpu().double()
+fused_gate_sigmoid_mul_add(hidden, gate, shared, routed)
+factors = torch.sigmoid(hidden.cpu().double() @ gate.cpu().double())
+summed = before + factors[:, None] * shared.cpu().double()
+torch.testing.assert_close(routed.cpu().double(), summed, rtol=2**-8, atol=1e-6)
 assert common.get_device_core_count() == torch.flagos.get_device_properties(0).multi_processor_count
 from sglang.srt.mem_cache.memory_pool import _set_kv_buffer_impl
 cache = torch.zeros(2, 4, 1, 2, device="flagos")
@@ -201,6 +208,40 @@ from sglang.srt.mem_cache.allocation import get_last_loc
 rows = torch.arange(12, device="flagos").view(3, 4)
 two, lengths = torch.tensor([[2, 0], [3, 0]], device="flagos")
 assert get_last_loc(rows, two, lengths).tolist() == [10, -1]
+"""
+    run_python(script, FLAGOS_VENDOR="host")
+
+
+@every_release
+def test_weights_are_compared_on_the_device(run_python: Run) -> None:
+    script = """
+import sglang.srt.utils.common
+from sglang.srt.plugins import load_plugins
+load_plugins()
+import torch
+from sglang.srt.utils.weight_checker_comparator import RawComparable
+for tensor in (torch.arange(6.0).view(2, 3), torch.arange(6.0, device="flagos").view(2, 3)):
+    parts = [part for part, scale in RawComparable(tensor).iter_chunks()]
+    assert [(part.device.type, part.tolist()) for part in parts] == [
+        ("flagos", [0, 1, 2, 3]), ("flagos", [4, 5])]
+"""
+    run_python(script, FLAGOS_VENDOR="host")
+
+
+@every_release
+def test_a_profile_that_fails_ends_alone(run_python: Run) -> None:
+    script = """
+import sglang.srt.utils.common
+from sglang.srt.plugins import load_plugins
+load_plugins()
+import torch
+from sglang.srt.managers.scheduler_components.profiler_manager import SchedulerProfilerManager
+manager = SchedulerProfilerManager()
+for _ in range(2):
+    answer = manager._profile("no such folder")
+    assert not answer.success and answer.message == "the profile has ended (OSError: no such folder)"
+    assert not torch.autograd._profiler_enabled() and manager.torch_profiler is None
+assert manager._profile_batch_predicate("a full disk") is None
 """
     run_python(script, FLAGOS_VENDOR="host")
 

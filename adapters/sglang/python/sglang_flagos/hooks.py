@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sglang_flagos import memory, operators, quantized, releases, requests
+from sglang_flagos import memory, operators, profiling, quantized, releases, requests
 from sglang_flagos.engine import triton_missing
 from torch_fl.runtime import sharing
 
@@ -26,6 +26,7 @@ _ABOUT_WEIGHTS = (
     "update_weights_from_distributed",
     "update_weights_from_tensor",
 )
+_PROFILER = "sglang.srt.managers.scheduler_components.profiler_manager.SchedulerProfilerManager"
 _TOKENIZER = "sglang.srt.managers.tokenizer_manager.TokenizerManager"
 _CONTROL = "sglang.srt.managers.tokenizer_control_mixin.TokenizerControlMixin"
 _COMMUNICATORS = (
@@ -86,6 +87,21 @@ def cap_of_logits(
     if triton_missing() is None:
         return original(full_logits, final_logit_softcapping)
     return full_logits.div_(final_logit_softcapping).tanh_().mul_(final_logit_softcapping)
+
+
+def gated_sum(
+    original: Callable[..., None],
+    hidden_states: Tensor,
+    gate_weight: Tensor,
+    shared_output: Tensor,
+    final_hidden_states: Tensor,
+) -> None:
+    """SGLang adds the shared expert of Qwen2-MoE by a kernel of Triton alone. Like that, this rounds once."""
+    if triton_missing() is None:
+        return original(hidden_states, gate_weight, shared_output, final_hidden_states)
+    gate = torch.sigmoid(hidden_states.float() @ gate_weight.float())[:, None]
+    final_hidden_states.copy_(final_hidden_states.float() + gate * shared_output.float())
+    return None
 
 
 def qk_norm(
@@ -197,6 +213,16 @@ def updated(original: Callable[..., Any], self: Any, recv_req: Any) -> Any:
         )
 
 
+def raw_parts(
+    original: Callable[..., Iterator[tuple[Tensor, None]]], self: Any
+) -> Iterator[tuple[Tensor, None]]:
+    """SGLang compares weights, part by part, where ``tensor.cuda()`` brings them."""
+    from sglang.srt.utils.weight_checker_comparator import CHUNK_NUMEL
+
+    for part in self.tensor.reshape(-1).split(CHUNK_NUMEL):
+        yield part.to("flagos"), None
+
+
 def internal_state(original: Callable[..., Any], self: Any, recv_req: Any) -> Any:
     """With calls and fallbacks of the plan, which ``/server_info`` shows."""
     import flagos
@@ -212,11 +238,14 @@ def internal_state(original: Callable[..., Any], self: Any, recv_req: Any) -> An
 HOOKS: dict[str, Callable[..., Any]] = {
     **quantized.HOOKS,
     "sglang.kernels.ops.activation.softcap.softcap_inplace_logits": cap_of_logits,
+    "sglang.kernels.ops.elementwise.elementwise.fused_gate_sigmoid_mul_add": gated_sum,
     "sglang.srt.constrained.llguidance_backend.GuidanceGrammar.apply_vocab_mask": mask_of_a_backend,
     "sglang.srt.constrained.xgrammar_backend.XGrammarGrammar.apply_vocab_mask": mask_of_a_grammar,
     "sglang.srt.managers.scheduler.Scheduler.get_internal_state": internal_state,
     "sglang.srt.managers.scheduler.Scheduler.process_input_requests": requests.received,
     **dict.fromkeys((f"{_UPDATER}.{name}" for name in _ABOUT_WEIGHTS), updated),
+    f"{_PROFILER}._profile": profiling.asked,
+    f"{_PROFILER}._profile_batch_predicate": profiling.stepped,
     f"{_WORKER}.destroy_weights_update_group": answered,
     f"{_WORKER}.init_weights_update_group": answered,
     f"{_UPDATER}.release_memory_occupation": memory.release,
@@ -236,6 +265,7 @@ HOOKS: dict[str, Callable[..., Any]] = {
     "sglang.srt.utils.common.get_device_core_count": get_device_core_count,
     "sglang.srt.utils.common.get_device_count": get_device_count,
     "sglang.srt.utils.common.get_device_name": get_device_name,
+    "sglang.srt.utils.weight_checker_comparator.RawComparable.iter_chunks": raw_parts,
     "sglang.srt.utils.torch_memory_saver_adapter.TorchMemorySaverAdapter.create": memory.without_saver,
 }
 

@@ -181,8 +181,8 @@ class FlagosPlatform(interface.SRTPlatform):
     # ------------------------------------------------------------------------------------------ profiler
 
     def get_torch_profiler_activity_str(self) -> str:
-        """The name of the activity below in SGLang's requests."""
-        return "FLAGOS"
+        """The name of the activity below in requests, which is torch's: SGLang ignores others."""
+        return "PrivateUse1"
 
     def get_torch_profiler_activity(self) -> torch.profiler.ProfilerActivity:
         """Work on flagos devices."""

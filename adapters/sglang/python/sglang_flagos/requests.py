@@ -98,7 +98,10 @@ def _without_objects(obj: Any) -> Any:
 def problems(made: Any, vocabulary: int) -> Iterator[str]:
     """What is wrong with a tokenized request."""
     ids = made.input_ids
-    if ids is not None and len(ids) == 0 and getattr(made, "input_embeds", None) is None:
+    if getattr(made, "input_embeds", None) is not None:
+        # It makes bfloat16 of them for a model of any type, and a batch with tokens of others has rows for them alone.
+        yield "input_embeds: SGLang's server would end by them; write input_ids"
+    if ids is not None and len(ids) == 0:
         yield "input_ids: there is no token"
     yield from _outside("input_ids", ids, vocabulary)
     params = made.sampling_params
@@ -110,6 +113,8 @@ def problems(made: Any, vocabulary: int) -> Iterator[str]:
         yield f"top_k: {params.top_k} is more than {_MOST}"
     if params.n < 1:
         yield f"n: {params.n} is none of 1 and more"
+    if getattr(made, "custom_logit_processor", None):
+        yield from _processor(made.custom_logit_processor)
     if not hasattr(made, "return_logprob"):
         return
     yield from _outside("token_ids_logprob", made.token_ids_logprob, vocabulary)
@@ -117,6 +122,19 @@ def problems(made: Any, vocabulary: int) -> Iterator[str]:
         yield f"top_logprobs_num: {made.top_logprobs_num} is not from 0 to {vocabulary}"
     if made.logprob_start_len is not None and made.logprob_start_len < -1:
         yield f"logprob_start_len: {made.logprob_start_len} is none of -1 and more"
+
+
+def _processor(text: str) -> Iterator[str]:
+    """SGLang makes the processor of its text in the scheduler. Texts come here only where the server serves them."""
+    from sglang.srt.sampling.custom_logit_processor import CustomLogitProcessor
+
+    try:
+        made = CustomLogitProcessor.from_str(text)
+    except Exception as error:
+        yield f"custom_logit_processor: it cannot be made ({type(error).__name__}: {error})"
+        return
+    if not callable(made):
+        yield f"custom_logit_processor: {type(made).__name__} cannot be called"
 
 
 def _outside(name: str, ids: Any, vocabulary: int) -> Iterator[str]:

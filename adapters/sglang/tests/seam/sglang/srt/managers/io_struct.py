@@ -1,0 +1,7 @@
+from dataclasses import dataclass
+
+
+@dataclass
+class ProfileReqOutput:
+    success: bool
+    message: str

@@ -1,0 +1,3 @@
+import torch
+
+profile = torch.profiler.profile

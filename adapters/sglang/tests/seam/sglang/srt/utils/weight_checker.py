@@ -1,0 +1,3 @@
+import torch
+
+synchronize = torch.cuda.synchronize
