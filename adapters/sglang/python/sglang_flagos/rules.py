@@ -57,6 +57,8 @@ SWITCHES = {
     "enable_layerwise_nvtx_marker": "NVTX is CUDA's",
     "enable_waterfill": "it has not been tried on flagos",
     "enable_elastic_expert_backup": "it has not been tried on flagos",
+    "enable_return_routed_experts": "it has not been tried on flagos",
+    "pre_warm_nccl": "it calls NCCL by torch.cuda; collectives run over the process group of flagos",
     "prefill_only_disable_kv_cache": "attention on flagos reads keys from the cache",
     "use_ray": "Ray does not know flagos devices",
     "encoder_only": "models with images have not been tried on flagos",
@@ -131,6 +133,21 @@ VALUES: dict[str, tuple[tuple[Any, ...], str, str]] = {
         "DP attention (--enable-dp-attention, too) has not been tried on flagos",
         "write 1, or --dp-size",
     ),
+    "bf16_gemm_backend": (
+        ("auto", "torch"),
+        "products are torch's operators, and the plan chooses their kernels",
+        "write auto",
+    ),
+    "init_expert_location": (
+        ("trivial",),
+        "experts that move between ranks have not been tried",
+        "write trivial",
+    ),
+    "model_impl": (
+        ("auto", "sglang", "transformers"),
+        "MindSpore does not know flagos devices",
+        "write auto",
+    ),
     "startup_weight_load_mode": (
         ("serial",),
         "it loads weights beside the capture of CUDA's graphs",
@@ -145,7 +162,15 @@ VALUES: dict[str, tuple[tuple[Any, ...], str, str]] = {
     ),
     "remote_instance_weight_loader_backend": (("nccl",), "it copies CUDA's memory", _LEAVE),
 }
-_LOADED = ("bitsandbytes", "gguf", "remote_instance", "sharded_state", "layered")
+_LOADED = (
+    "bitsandbytes",
+    "flash_rl",
+    "gguf",
+    "layered",
+    "private",
+    "remote_instance",
+    "sharded_state",
+)
 # Models that multiply by the factor of their experts themselves where `is_cuda()` is false.
 _OWN_FACTOR = ("Glm4MoeForCausalLM",)
 # Encoders: every token sees every other, so that prompts are neither cut into parts nor continued from a cache.
