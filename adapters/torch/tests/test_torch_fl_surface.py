@@ -57,6 +57,7 @@ torch.zeros(2, device="flagos").tanh()
 """
 
 
+@pytest.mark.needs("kernels")
 @pytest.mark.parametrize("variable", ["FLAGOS_LOG", "FLAGOS_LOG_FALLBACK"])
 def test_a_call_that_the_native_kernel_takes_over_is_no_fallback_to_the_cpu(run_python, variable):
     value = "dispatch,fallback" if variable == "FLAGOS_LOG" else "1"
