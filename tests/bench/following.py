@@ -73,15 +73,14 @@ def report(measured: Measured, iterations: int) -> str:
     """The sides as a table."""
     spreads = measured.spreads()
     nothing = spreads[measured.reference].median
-    versions = ", ".join(f"{name} {of}" for name, of in machine.versions("flagos", "torch").items())
     head = (
-        f"{machine.processor()}, {machine.cores()} cores. {versions}. Vendor {_core.vendor()}; {iterations} calls a "
-        "round; least / median / greatest of the rounds."
+        f"{machine.setting('flagos', 'torch')} Vendor {_core.vendor()}; {iterations} calls a round; least / median / "
+        "greatest of the rounds."
     )
     rows = [
         (
             side,
-            f"{spread.least:.0f} / {spread.median:.0f} / {spread.greatest:.0f}",
+            spread.in_order(),
             f"{spread.median - nothing:.0f}",
         )
         for side, spread in spreads.items()

@@ -35,6 +35,12 @@ def versions(*distributions: str) -> dict[str, str]:
     return found
 
 
+def setting(*distributions: str) -> str:
+    """The processor, its cores, and the versions of Python and of distributions, as reports begin."""
+    names = ", ".join(f"{name} {number}" for name, number in versions(*distributions).items())
+    return f"{processor()}, {cores()} cores. {names}."
+
+
 def gpu() -> str:
     """Name of the first NVIDIA device. Raises where torch finds none."""
     import torch

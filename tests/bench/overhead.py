@@ -25,7 +25,6 @@ from typing import Any
 from tests.bench import history, machine
 from tests.bench.timing import (
     Measured,
-    Spread,
     geometric_mean,
     measure,
     nanoseconds_per_call,
@@ -141,16 +140,13 @@ def overhead_section(title: str, measured: list[Overhead]) -> Iterator[str]:
     """One table of operators with its means."""
     from tests.bench.operators import VIEWS
 
-    def nanoseconds(spread: Spread) -> str:
-        return f"{spread.least:.0f} / {spread.median:.0f} / {spread.greatest:.0f}"
-
     yield f"### {title}"
     yield ""
     yield from table(
         (
             (
                 item.operator,
-                *map(nanoseconds, item.measured.spreads().values()),
+                *(spread.in_order() for spread in item.measured.spreads().values()),
                 f"{item.ratio:.2f}",
             )
             for item in measured
@@ -210,13 +206,10 @@ class Report:
 
     def markdown(self) -> str:
         """The report as it is kept in docs/benchmarks/host.md."""
-        found = machine.versions("flagos", "torch-fl", "torch", "numpy")
         lines = [
             f"## {datetime.date.today()}: overhead",
             "",
-            f"{machine.processor()}, {machine.cores()} cores. "
-            + ", ".join(f"{name} {number}" for name, number in found.items())
-            + ".",
+            machine.setting("flagos", "torch-fl", "torch", "numpy"),
             "",
             "Made by `make bench`. 8×8 float32, no autograd, one thread within operators; "
             f"{self.rounds} interleaved rounds of "

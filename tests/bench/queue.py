@@ -72,14 +72,12 @@ def sides(bursts: int) -> dict[str, Callable[[], float]]:
 
 def report(measured: Measured, bursts: int) -> str:
     """The ways as a table."""
-    versions = ", ".join(f"{name} {of}" for name, of in machine.versions("flagos", "torch").items())
     rows = []
     for name, spread in measured.spreads().items():
         off = measured.ratio(name, f"{name.rsplit(',', 1)[0]}, off")
-        shown = f"{spread.least:.0f} / {spread.median:.0f} / {spread.greatest:.0f}"
-        rows.append((name, shown, "" if name.endswith("off") else off.shown()))
+        rows.append((name, spread.in_order(), "" if name.endswith("off") else off.shown()))
     head = (
-        f"{machine.processor()}, {machine.cores()} cores. {versions}. Vendor {_core.vendor()}; {bursts} bursts of "
+        f"{machine.setting('flagos', 'torch')} Vendor {_core.vendor()}; {bursts} bursts of "
         f"{BURST} calls a round; least / median / greatest of the rounds."
     )
     return "\n".join([head, "", *table(rows, ("call", "ns", "of `off`"))])

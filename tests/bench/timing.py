@@ -37,6 +37,10 @@ class Spread:
         numbers = (f"{x:.{digits}f}" for x in (self.median, self.least, self.greatest))
         return "{} ({} to {})".format(*numbers)
 
+    def in_order(self) -> str:
+        """`least / median / greatest`, in whole numbers."""
+        return f"{self.least:.0f} / {self.median:.0f} / {self.greatest:.0f}"
+
 
 @dataclass(frozen=True)
 class Measured:

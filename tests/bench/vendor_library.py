@@ -88,16 +88,15 @@ def report(measured: Measured, iterations: int) -> str:
     """The parts as a table, and what a whole call costs over the kernel."""
     spreads = measured.spreads()
     kernel = spreads[PARTS["kernel"]].median
-    versions = ", ".join(f"{name} {of}" for name, of in machine.versions("flagos", "torch").items())
     lines = [
-        f"{machine.processor()}, {machine.cores()} cores. {versions}. Vendor {_core.vendor()}; "
+        f"{machine.setting('flagos', 'torch')} Vendor {_core.vendor()}; "
         f"{iterations} calls a round; least / median / greatest of the rounds.",
         "",
         *table(
             (
                 (
                     answer,
-                    f"{spread.least:.0f} / {spread.median:.0f} / {spread.greatest:.0f}",
+                    spread.in_order(),
                     f"{spread.median - kernel:.0f}" if answer.startswith("whole") else "",
                 )
                 for answer, spread in spreads.items()
