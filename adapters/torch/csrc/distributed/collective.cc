@@ -64,23 +64,14 @@ at::Tensor combine(uint32_t reduce, const at::Tensor& one, const at::Tensor& oth
   }
 }
 
-void divide(at::Tensor& tensor, int size) {
-  // As the libraries that average whole numbers.
-  c10::isIntegralType(tensor.scalar_type(), /*includeBool=*/true) ? tensor.div_(size, "trunc") : tensor.div_(size);
-}
-
 // In the order of the ranks.
-void reduce_gathered(const GatheredReduction& gathered) {
-  const c10::ScalarType type = reduced_in(gathered.result.scalar_type());
-  const int64_t size = gathered.parts.size(0);
-  at::Tensor total = gathered.parts[0].to(type);
-  for (int64_t rank = 1; rank < size; ++rank) {
-    total = combine(gathered.reduce, total, gathered.parts[rank].to(type));
+at::Tensor reduced(uint32_t reduce, const at::Tensor& gathered) {
+  const c10::ScalarType type = reduced_in(gathered.scalar_type());
+  at::Tensor total = gathered[0].to(type);
+  for (int64_t rank = 1; rank < gathered.size(0); ++rank) {
+    total = combine(reduce, total, gathered[rank].to(type));
   }
-  if (gathered.divides) {
-    divide(total, static_cast<int>(size));
-  }
-  gathered.result.view(-1).copy_(total);
+  return total;
 }
 
 } // namespace
@@ -145,17 +136,16 @@ FlagosCollective Collective::view() const {
   return call;
 }
 
-void Collective::gather(const FlagosCommLowered& lowered, int rank, int size) {
+void Collective::gather(int rank, int size) {
   reduced_in(result.scalar_type()); // or throws, on all ranks
   recv.clear();
   if (kind != FlagosCommKind_Reduce || root == rank) {
-    at::Tensor parts = at::empty({size, static_cast<int64_t>(count)}, result.options());
-    auto* address = static_cast<char*>(parts.mutable_data_ptr());
+    gathered = at::empty({size, static_cast<int64_t>(count)}, result.options());
+    auto* address = static_cast<char*>(gathered.mutable_data_ptr());
     for (int each = 0; each < size; ++each) {
-      recv.push_back(address + each * (parts.nbytes() / size));
+      recv.push_back(address + each * (gathered.nbytes() / size));
     }
-    tensors.push_back(parts);
-    gathered.push_back({std::move(parts), result, lowered.reduce, lowered.divide_result != 0});
+    tensors.push_back(gathered);
   }
   switch (kind) {
     case FlagosCommKind_Reduce:
@@ -172,15 +162,17 @@ void Collective::gather(const FlagosCommLowered& lowered, int rank, int size) {
 }
 
 void Collective::unstage(int size) const {
-  if (staged.empty() && averaged.empty() && gathered.empty()) {
+  if (staged.empty() && !divides && !gathered.defined()) {
     return;
   }
   const at::NoGradGuard no_grad;
-  for (const GatheredReduction& each : gathered) {
-    reduce_gathered(each);
+  at::Tensor total = gathered.defined() ? reduced(reduce, gathered) : result;
+  if (divides) {
+    // As the libraries that average whole numbers.
+    c10::isIntegralType(total.scalar_type(), /*includeBool=*/true) ? total.div_(size, "trunc") : total.div_(size);
   }
-  for (at::Tensor tensor : averaged) {
-    divide(tensor, size);
+  if (gathered.defined()) {
+    result.view(-1).copy_(total);
   }
   for (const auto& [to, from] : staged) {
     to.copy_(from);

@@ -15,14 +15,6 @@
 
 namespace flagos {
 
-// A reduction that the library lacks, made of the gathered data once the call is done.
-struct GatheredReduction {
-  at::Tensor parts; // a row of each rank
-  at::Tensor result;
-  uint32_t reduce = 0;
-  bool divides = false; // by the number of ranks
-};
-
 struct Collective {
   uint32_t kind = FlagosCommKind_Barrier;
   uint32_t dtype = FlagosCommDType_UInt8;
@@ -45,9 +37,10 @@ struct Collective {
   at::Tensor result;
   // Copies to make once the call is done: to the caller's tensor, from the staged one.
   std::vector<std::pair<at::Tensor, at::Tensor>> staged;
-  // Tensors to divide by the number of ranks once the call is done, for a library without an average.
-  std::vector<at::Tensor> averaged;
-  std::vector<GatheredReduction> gathered;
+  // A row of each rank, of which the result is made once the call is done, for a library without the reduction.
+  at::Tensor gathered;
+  // Whether the result is to be divided by the number of ranks then, for one without an average.
+  bool divides = false;
 
   // Sets type and count of a part from one of the tensors.
   void part_of(const at::Tensor& tensor);
@@ -58,8 +51,8 @@ struct Collective {
 
   FlagosCollective view() const;
 
-  // Turns a reduction, as `lowered` has it, into a call that gathers the data of all ranks.
-  void gather(const FlagosCommLowered& lowered, int rank, int size);
+  // Turns a reduction into a call that gathers the data of all ranks.
+  void gather(int rank, int size);
 
   // Reduces, divides and copies results, on this thread's current device and stream.
   void unstage(int size) const;

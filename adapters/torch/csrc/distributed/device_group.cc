@@ -210,10 +210,9 @@ static void lower(Collective& collective, const FlagosCommEndpoint* comm, int ra
     scale_sends(collective);
   }
   if (lowered.gathers != 0) {
-    collective.gather(lowered, rank, size);
-  } else if (lowered.divide_result != 0) {
-    collective.averaged.push_back(collective.result);
+    collective.gather(rank, size);
   }
+  collective.divides = lowered.divide_result != 0;
   collective.reduce = lowered.reduce;
 }
 

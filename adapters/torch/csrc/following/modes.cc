@@ -89,7 +89,7 @@ constexpr std::tuple kSettings(
         }),
     // Of what integers and numbers make.
     setting<8>(
-        [](Context&) { return static_cast<uint64_t>(c10::typeMetaToScalarType(c10::get_default_dtype())); },
+        [](Context&) { return static_cast<uint64_t>(c10::get_default_dtype_as_scalartype()); },
         [](Context&, uint64_t value) {
           c10::set_default_dtype(c10::scalarTypeToTypeMeta(static_cast<c10::ScalarType>(value)));
         }),
