@@ -447,7 +447,7 @@ print(flagos.explain("aten::exp"))
     assert "do not follow its calls: a kernel of Python serves it" in run_python(program).stdout
 
 
-def test_writing_a_tensor_of_inference_mode_stays_an_error():
+def test_writing_a_tensor_of_inference_mode_stays_what_it_is():
     x = torch.ones(8, device="flagos")
 
     def is_refused(turn: int) -> bool:
@@ -461,9 +461,13 @@ def test_writing_a_tensor_of_inference_mode_stays_an_error():
             return "Inplace update to inference tensor" in str(error)
         return False
 
+    natively = [is_refused(turn) for turn in range(80)]
+    if (
+        torch.flagos.get_device_properties(0).vendor != "cuda"
+    ):  # whose kernels write it all the same
+        assert natively == [turn % 9 == 1 for turn in range(80)]
     with graphs.auto():
-        refused = [is_refused(turn) for turn in range(80)]
-    assert refused == [turn % 9 == 1 for turn in range(80)]
+        assert [is_refused(turn) for turn in range(80)] == natively
 
 
 def test_a_cache_that_grows():

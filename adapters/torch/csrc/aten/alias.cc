@@ -288,8 +288,8 @@ bool can_share(c10::TensorImpl* tensor, c10::TensorImpl* alias) {
       alias->autograd_meta() == nullptr && alias->allow_tensor_metadata_change();
 }
 
-void share(c10::TensorImpl* tensor, c10::TensorImpl* alias) {
-  lend(tensor->unsafe_storage().unsafeGetStorageImpl());
+void share(c10::TensorImpl* tensor, c10::TensorImpl* alias, LastLent& lent) {
+  lent.lend(tensor->unsafe_storage().unsafeGetStorageImpl());
   const c10::Device device = native_device(tensor->device().index());
   Members::storage(alias) = native_storage(tensor);
   Members::copy(tensor, alias);

@@ -31,7 +31,7 @@ at::Tensor shared_alias(const at::Tensor& tensor);
 // the pointing; and the end of it, which leaves the alias empty.
 bool can_be_shared(c10::TensorImpl* tensor); // on flagos, and nothing of what `dense_alias` serves
 bool can_share(c10::TensorImpl* tensor, c10::TensorImpl* alias);
-void share(c10::TensorImpl* tensor, c10::TensorImpl* alias);
+void share(c10::TensorImpl* tensor, c10::TensorImpl* alias, LastLent& lent);
 void let_go(c10::TensorImpl* alias);
 
 // A flagos tensor over the memory of a dense native one, likewise.

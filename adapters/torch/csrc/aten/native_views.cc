@@ -21,6 +21,7 @@ class NativeViews {
   explicit NativeViews(at::TensorList tensors) {
     originals_.reserve(tensors.size());
     views_.reserve(tensors.size());
+    lent_.resize(tensors.size());
     for (const at::Tensor& tensor : tensors) {
       originals_.push_back(tensor.unsafeGetTensorImpl());
       views_.push_back(shared_alias(tensor));
@@ -37,7 +38,7 @@ class NativeViews {
   }
 
   // Points each view at its tensor. False, and nothing is done, if one of them cannot be: the call needs new views.
-  bool point(const void* const* tensors) const {
+  bool point(const void* const* tensors) {
     const auto tensor_at = [&](size_t i) { return static_cast<c10::TensorImpl*>(const_cast<void*>(tensors[i])); };
     for (size_t i = 0; i < views_.size(); ++i) {
       if (tensors[i] == nullptr || !can_share(tensor_at(i), views_[i].unsafeGetTensorImpl())) {
@@ -45,7 +46,7 @@ class NativeViews {
       }
     }
     for (size_t i = 0; i < views_.size(); ++i) {
-      share(tensor_at(i), views_[i].unsafeGetTensorImpl());
+      share(tensor_at(i), views_[i].unsafeGetTensorImpl(), lent_[i]);
     }
     return true;
   }
@@ -64,6 +65,7 @@ class NativeViews {
  private:
   std::vector<const c10::TensorImpl*> originals_;
   std::vector<at::Tensor> views_;
+  std::vector<LastLent> lent_;
 };
 
 NativeViews* at_address(int64_t views) {

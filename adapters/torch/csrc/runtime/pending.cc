@@ -47,17 +47,48 @@ bool LentMemory::has(const void* address) const {
   return life == 0 || life == lent->second;
 }
 
-void lend(const c10::StorageImpl* storage) {
-  if (storage == nullptr || storage->nbytes() == 0) {
-    return;
-  }
+namespace {
+
+bool has_memory(const c10::StorageImpl* storage) {
+  return storage != nullptr && storage->nbytes() != 0;
+}
+
+void launch_before_lending() {
   launch_pending("lent memory");
   if (C10_UNLIKELY(__atomic_load_n(&calls_queued, __ATOMIC_ACQUIRE))) {
     check(core->queues_flush());
   }
+}
+
+void note_lent(const c10::StorageImpl* storage) {
   const bool is_new = LentMemory::instance().add(storage->data());
   if (C10_UNLIKELY(is_new && forget_lent != nullptr)) {
     forget_lent(storage);
+  }
+}
+
+} // namespace
+
+void lend(const c10::StorageImpl* storage) {
+  if (has_memory(storage)) {
+    launch_before_lending();
+    note_lent(storage);
+  }
+}
+
+void LastLent::lend(const c10::StorageImpl* storage) {
+  if (!has_memory(storage)) {
+    return;
+  }
+  launch_before_lending();
+  const void* address = storage->data();
+  const uint64_t life = Births::instance().life_of(address);
+  // Of memory without a known life graphs may have learnt since, if there were any.
+  const bool is_noted = address == address_ && life == life_ && (life != 0 || forget_lent == nullptr);
+  if (C10_UNLIKELY(!is_noted)) {
+    note_lent(storage);
+    address_ = address;
+    life_ = life;
   }
 }
 

@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <mutex>
 #include <unordered_map>
 
@@ -71,6 +72,16 @@ inline void launch_pending(const char* why) {
 // To be called before others than operators of flagos on the current stream get the address of a flagos storage: from
 // then on no call on that memory is followed, and it stays where it is.
 void lend(const c10::StorageImpl* storage);
+
+// What was lent last to one who borrows the same memory in most calls: it is not looked up again.
+class LastLent {
+ public:
+  void lend(const c10::StorageImpl* storage); // as above
+
+ private:
+  const void* address_ = nullptr;
+  uint64_t life_ = 0;
+};
 
 // Nothing for a tensor on another device, or without memory.
 template <class Tensor>
