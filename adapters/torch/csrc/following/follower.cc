@@ -234,18 +234,28 @@ void Follower::take(torch::jit::Stack& stack, torch::jit::Stack& arguments) {
 // Whether all blocks that the call writes can be written: what lives there moves.
 bool Follower::make_room(const Call& call) {
   return std::all_of(call.blocks.begin(), call.blocks.end(), [&](Block* block) {
-    return !block->live.load(std::memory_order_acquire) || C10_UNLIKELY(fault_ == 2) || move(block);
+    return block->is_vacant() || C10_UNLIKELY(fault_ == 2) || vacate(block);
   });
+}
+
+// Moves what lives in a block; false if something must stay.
+bool Follower::vacate(Block* block) {
+  for (Block* other : blocks_->held()) {
+    if (other->is_live() && other->overlaps(*block) && !move(other)) {
+      return false;
+    }
+  }
+  return block->is_vacant();
 }
 
 // Gives a tensor that is still alive memory elsewhere; false if it must stay.
 bool Follower::move(Block* block) {
-  if (block->lent || users_ > 1) { // another thread may be on its way to the library with the address
+  if (block->is_lent() || users_ > 1) { // another thread may be on its way to the library with the address
     return false;
   }
   const c10::intrusive_ptr<c10::StorageImpl> storage = block->owner.lock();
   if (!storage) {
-    return !block->live.load(std::memory_order_acquire);
+    return !block->is_live();
   }
   c10::StorageImpl* owner = owner_of(storage.get());
   const bool is_twin = owner != storage.get();
@@ -608,25 +618,14 @@ void Follower::drop_trace(Trace* trace) {
     late_ = nullptr;
   }
   std::erase_if(places_, [&](const auto& place) { return place.second.trace == trace; });
-  std::unordered_set<Block*> blocks;
   for (const Position& position : trace->positions) {
-    blocks.insert(position.blocks.begin(), position.blocks.end());
     graphs_ -= static_cast<int64_t>(position.chunks.size());
   }
   if (lost_.trace == trace) {
     lost_ = {};
   }
   std::erase_if(traces_, [&](const auto& other) { return other.get() == trace; });
-  for (const auto& other : traces_) { // whose blocks stay
-    for (const Position& position : other->positions) {
-      for (Block* block : position.blocks) {
-        blocks.erase(block);
-      }
-    }
-  }
-  for (Block* block : blocks) {
-    blocks_->retire(block);
-  }
+  blocks_->keep(wanted());
 }
 
 // ---- recording ----
@@ -808,9 +807,9 @@ void Follower::note(const torch::jit::Stack& arguments, const torch::jit::Stack&
   call.blocks = record_.script->used();
   // What no result has and nobody gave back is a workspace of the native library, which keeps it.
   std::erase_if(call.blocks, [](Block* block) {
-    const bool kept = block != nullptr && block->live.load(std::memory_order_acquire) && block->owner.expired();
+    const bool kept = block != nullptr && block->is_live() && block->owner.expired();
     if (kept) {
-      block->lent = true;
+      block->lend();
     }
     return kept;
   });
@@ -880,20 +879,33 @@ void Follower::forget_lent(const c10::StorageImpl* storage) {
   if (block == nullptr && !addresses_.contains(data)) {
     return;
   }
+  std::vector<Block*> touched;
+  if (block != nullptr) {
+    block->lend();
+    std::copy_if(blocks_->held().begin(), blocks_->held().end(), std::back_inserter(touched), [&](const Block* other) {
+      return other->overlaps(*block);
+    });
+  }
+  const auto uses = [&](const Call& call) {
+    return call.uses(block, data) ||
+        std::any_of(touched.begin(), touched.end(), [&](const Block* other) { return call.uses(other, other->data()); });
+  };
   for (const auto& trace : traces_) {
     for (Position& position : trace->positions) {
       if (block != nullptr && block->maker == &position) {
         ++position.lent;
       }
       graphs_ -= static_cast<int64_t>(std::erase_if(position.chunks, [&](const auto& chunk) {
-        return std::any_of(
-            chunk->calls.begin(), chunk->calls.end(), [&](const Call& call) { return call.uses(block, data); });
+        return std::any_of(chunk->calls.begin(), chunk->calls.end(), uses);
       }));
     }
   }
-  if (block != nullptr) {
-    block->lent = true;
-    forget(block);
+  if (!touched.empty()) {
+    std::unordered_set<const Block*> others(blocks_->held().begin(), blocks_->held().end());
+    for (const Block* one : touched) {
+      others.erase(one);
+    }
+    keep(others);
   }
 }
 
@@ -913,21 +925,36 @@ bool Follower::keep_memory(void* data) {
   return true;
 }
 
-void Follower::forget(Block* block) {
-  for (auto& trace : traces_) {
+// Takes all other blocks from the plans, and gives them up.
+void Follower::keep(const std::unordered_set<const Block*>& blocks) {
+  for (const auto& trace : traces_) {
     for (Position& position : trace->positions) {
-      std::replace(position.blocks.begin(), position.blocks.end(), block, static_cast<Block*>(nullptr));
+      const auto goes = [&](const Block* block) { return !blocks.contains(block); };
+      std::replace_if(position.blocks.begin(), position.blocks.end(), goes, nullptr);
     }
   }
-  if (blocks_ != nullptr) {
-    blocks_->retire(block);
+  blocks_->keep(blocks);
+}
+
+// The blocks of all plans and graphs.
+std::unordered_set<const Block*> Follower::wanted() const {
+  std::unordered_set<const Block*> blocks;
+  for (const auto& trace : traces_) {
+    for (const Position& position : trace->positions) {
+      blocks.insert(position.blocks.begin(), position.blocks.end());
+      for (const auto& chunk : position.chunks) {
+        for (const Call& call : chunk->calls) {
+          blocks.insert(call.blocks.begin(), call.blocks.end());
+        }
+      }
+    }
   }
+  return blocks;
 }
 
 // Gives back memory that neither a plan nor a graph has any more. Sizes that change leave it behind, and graphs that
 // wait for sizes that do not come back: those end.
 void Follower::give_back_unwanted() {
-  std::unordered_set<const Block*> wanted;
   for (const auto& trace : traces_) {
     const auto is_left_behind = [&](const auto& chunk) {
       const uint64_t turns = std::min<uint64_t>(4 * (uint64_t(chunk->launched) + 1), 64);
@@ -935,15 +962,14 @@ void Follower::give_back_unwanted() {
     };
     for (Position& position : trace->positions) {
       graphs_ -= static_cast<int64_t>(std::erase_if(position.chunks, is_left_behind));
-      wanted.insert(position.blocks.begin(), position.blocks.end());
-      for (const auto& chunk : position.chunks) {
-        for (const Call& call : chunk->calls) {
-          wanted.insert(call.blocks.begin(), call.blocks.end());
-        }
-      }
     }
   }
-  blocks_->keep(wanted);
+  std::unordered_set<const Block*> blocks = wanted();
+  std::copy_if(
+      blocks_->held().begin(), blocks_->held().end(), std::inserter(blocks, blocks.end()), [](const Block* block) {
+        return block->is_live();
+      });
+  blocks_->keep(blocks);
 }
 
 bool Follower::release() {
@@ -959,11 +985,13 @@ bool Follower::release() {
       }
     }
     const size_t before = blocks_->bytes();
-    for (Block* block : std::vector<Block*>(blocks_->held())) {
-      if (!block->live.load(std::memory_order_acquire) && !is_used(block)) {
-        forget(block);
+    std::unordered_set<const Block*> used;
+    for (const Block* block : blocks_->held()) {
+      if (block->is_live() || is_used(block)) {
+        used.insert(block);
       }
     }
+    keep(used);
     return blocks_->bytes() != before;
   }
   cut("memory given back");

@@ -145,6 +145,7 @@ class Follower {
   bool starts_chunk(bool plain);
   void take(torch::jit::Stack& stack, torch::jit::Stack& arguments);
   bool make_room(const Call& call);
+  bool vacate(Block* block);
   bool move(Block* block);
   void launch();
   void diverge(const char* why, bool at_a_call);
@@ -175,7 +176,8 @@ class Follower {
   std::unique_ptr<Launchable> capture(const Chunk& chunk);
   // Has no graph know the memory of the call's arguments.
   void lend_arguments(c10::ArrayRef<c10::IValue> arguments);
-  void forget(Block* block);
+  void keep(const std::unordered_set<const Block*>& blocks);
+  std::unordered_set<const Block*> wanted() const;
   void give_back_unwanted();
   bool is_used(const Block* block) const;
   void refuse(const Operator& op, const char* why) {

@@ -14,29 +14,93 @@
 
 namespace flagos::following {
 
-// Memory that stays where it is as long as graphs use it.
-struct Block {
-  Block(c10::DataPtr memory, size_t size) : memory(std::move(memory)), size(size) {}
+// Memory that stays where it is as long as graphs use it. While nobody has the bytes of a block, parts of it serve smaller
+// tensors; a part is a block itself.
+class Block {
+ public:
+  Block(c10::DataPtr memory, size_t size);
+  // The next `size` bytes of `whole`, of those that `rest` counts.
+  Block(Block& whole, size_t size);
 
-  c10::DataPtr memory; // from the pool of the device
-  size_t size;
-  std::atomic<uint32_t> holders{1}; // `Blocks`, and the tensor
-  std::atomic<bool> live{false};    // whether a tensor, or a call in progress, has the bytes
-  bool lent = false;                // others know the address: it never moves, and no graph may use the block
-  const void* maker = nullptr;      // the place in a run whose call took the bytes last; only to be compared
+  Block* const whole; // that it is a part of, or null
+  const size_t size;
+  const void* maker = nullptr; // the place in a run whose call took the bytes last; only to be compared
   // The flagos storage over the block. Not asked while the block is not live.
   c10::weak_intrusive_ptr<c10::StorageImpl> owner{c10::intrusive_ptr<c10::StorageImpl>()};
 
   void* data() const {
-    return memory.get();
+    return data_;
   }
+  // The pool's memory that it is in.
+  const c10::DataPtr& memory() const {
+    return whole != nullptr ? whole->memory() : memory_;
+  }
+  // Whether a tensor, or a call in progress, has all of its bytes.
+  bool is_live() const {
+    return live_.load(std::memory_order_acquire);
+  }
+  // Whether nobody has any of them.
+  bool is_vacant() const {
+    return !is_live() && live_parts_.load(std::memory_order_acquire) == 0 && !any_around(&Block::is_live);
+  }
+  // Whether a graph may use them: nobody has or knows any of them.
+  bool is_free() const {
+    return is_vacant() && !lent_ && !lent_part_ && !any_around(&Block::is_lent);
+  }
+  bool is_lent() const {
+    return lent_;
+  }
+  bool overlaps(const Block& other) const {
+    return this == &other || is_in(other) || other.is_in(*this);
+  }
+  // The bytes that a new part may have.
+  size_t rest() const;
+  // Others know the address from now on: the block never moves.
+  void lend();
   void belongs_to(const c10::Storage& storage) {
     owner = c10::weak_intrusive_ptr<c10::StorageImpl>(
         c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage.unsafeGetStorageImpl()));
   }
-  // Takes the block, which is not live, as memory of the device `label`. `by_address`: its address is its context, as
-  // the host's users of `raw_allocate` need.
+  // Takes the block, which is vacant, as memory of the device `label`. `by_address`: its address is its context, as the
+  // host's users of `raw_allocate` need.
   c10::DataPtr take(c10::Device label, bool by_address);
+  void give_back();
+  // Drops a reference; the block ends with its last one.
+  void drop();
+
+ private:
+  ~Block() = default;
+  bool any_around(bool (Block::*is)() const) const {
+    const Block* around = whole;
+    while (around != nullptr && !(around->*is)()) {
+      around = around->whole;
+    }
+    return around != nullptr;
+  }
+  bool is_in(const Block& other) const {
+    const Block* around = whole;
+    while (around != nullptr && around != &other) {
+      around = around->whole;
+    }
+    return around != nullptr;
+  }
+
+  // The bytes that are in parts. What others knew does not come again.
+  size_t divided() const {
+    return parts_.load(std::memory_order_acquire) == 0 && !lent_part_ ? kFirst : divided_;
+  }
+
+  static constexpr size_t kFirst = 512; // where the first part begins: an address is that of one block
+
+  c10::DataPtr memory_; // of a block that is no part
+  void* data_;
+  std::atomic<uint32_t> references_{1}; // of `Blocks`, of the tensor, and of parts
+  std::atomic<bool> live_{false};
+  std::atomic<uint32_t> live_parts_{0}; // and parts of parts
+  std::atomic<uint32_t> parts_{0};
+  size_t divided_ = kFirst; // bytes that are in parts, or were
+  bool lent_ = false;
+  bool lent_part_ = false;
 };
 
 // The block behind native memory; null for memory that is not planned.
@@ -50,13 +114,13 @@ class Blocks {
  public:
   ~Blocks();
 
-  // A block of `nbytes` that is not live: `planned` if that one does, else another, else a new one of memory that
-  // `allocate` gives. `conflicts`: how often the planned one was live. Few blocks that take turns among more calls
-  // would come to another call each time, so the second conflict brings a new one.
+  // A free block of `nbytes`: `planned` if that one does, else another, else a part of a larger one, else a new one of
+  // memory that `allocate` gives. `conflicts`: how often the planned one was not free. Few blocks that take turns among
+  // more calls would come to another call each time, so the second conflict brings a new one.
   template <class Allocate>
   Block* find(Block* planned, uint8_t& conflicts, size_t nbytes, const Allocate& allocate) {
     if (planned != nullptr && fits(*planned, nbytes)) {
-      if (is_free(*planned)) {
+      if (planned->is_free()) {
         return planned;
       }
       conflicts = static_cast<uint8_t>(std::min<int>(conflicts + 1, kMostConflicts + 1));
@@ -65,17 +129,18 @@ class Blocks {
       if (Block* found = best(nbytes)) {
         return found;
       }
+      if (Block* whole = divisible(round(nbytes))) {
+        return add(new Block(*whole, round(nbytes)));
+      }
     }
-    return add(allocate(round(nbytes)), round(nbytes));
+    return add(new Block(allocate(round(nbytes)), round(nbytes)));
   }
 
-  // Gives up a block: it ends with its tensor.
-  void retire(Block* block);
   // Whether there is so much new memory that it is time for `keep`.
   bool have_grown() const {
     return bytes_ > most_;
   }
-  // Gives up all other blocks that are free: sizes that changed have left them behind.
+  // Gives up all other blocks but those around them: each ends with its tensor.
   void keep(const std::unordered_set<const Block*>& wanted);
 
   const std::vector<Block*>& held() const {
@@ -91,16 +156,15 @@ class Blocks {
   static size_t round(size_t nbytes) {
     return (nbytes + 511) / 512 * 512;
   }
-  static bool is_free(const Block& block) {
-    return !block.live.load(std::memory_order_acquire) && !block.lent;
-  }
   static bool fits(const Block& block, size_t nbytes) {
     return block.size >= nbytes && block.size <= round(nbytes) + nbytes / 8;
   }
   Block* best(size_t nbytes) const;
-  Block* add(c10::DataPtr memory, size_t size);
+  Block* divisible(size_t nbytes) const;
+  Block* add(Block* block);
 
   static constexpr size_t kLeast = size_t(1) << 20;
+  static constexpr size_t kMostParts = 64; // a smaller part keeps too much memory from its other uses
 
   std::vector<Block*> blocks_;
   size_t bytes_ = 0;
