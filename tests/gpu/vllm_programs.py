@@ -225,6 +225,8 @@ def run(case: Case, side: str, dtype: str, models: Path, device: int, log: Path,
     }
     if case.ranks == 1:
         environment["CUDA_VISIBLE_DEVICES"] = str(device)
+    else:
+        environment["FLAGOS_HOST_DEVICES"] = str(case.ranks)
     if side == "flagos":
         config = models / f"{case.attention}.toml"
         environment["FLAGOS_CONFIG"] = str(config)
@@ -328,8 +330,8 @@ def main() -> int:
         return 1
     import torch
 
-    devices = max(1, torch.cuda.device_count())
-    for name in [name for name in chosen if CASES[name].ranks > devices]:
+    devices = torch.cuda.device_count()
+    for name in [name for name in chosen if 0 < devices < CASES[name].ranks]:
         print(f"{name}: not run, it needs {CASES[name].ranks} devices", flush=True)
         chosen.remove(name)
     sys.path.insert(0, str(PROGRAMS))
@@ -351,7 +353,7 @@ def main() -> int:
         expected = json.loads((place / "expected.json").read_text())
 
         def both(name: str) -> tuple[str, dict[str, Any], float]:
-            begun, reports, device = time.monotonic(), {}, next(numbers) % devices
+            begun, reports, device = time.monotonic(), {}, next(numbers) % max(1, devices)
             for side in (side for side in CASES[name].sides if side in sides):
                 log = logs / f"{name.replace(' ', '_').replace(',', '')}-{side}.log"
                 try:

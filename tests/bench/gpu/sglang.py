@@ -329,6 +329,7 @@ def main(given: list[str] | None = None) -> int:
     if plan is None:
         return 2
     cases, sides = plan
+    os.environ.setdefault("FLAGOS_HOST_DEVICES", str(arguments.ranks))
     end = time.monotonic() + arguments.seconds
     work, shapes = (SMALL, vllm.SMALL) if arguments.small else (Work(), vllm.MODELS)
     if arguments.small:
