@@ -1,14 +1,20 @@
 """What vLLM can do, on flagos beside vLLM's own CUDA platform: the programs of the adapter's tests, bit for bit.
 
     VLLM_PATH=<folder> python -m tests.gpu.vllm_programs [--cases "PATTERN;PATTERN"] [--jobs N] [--seconds S]
-        [--json FILE] [--logs FOLDER] [--list]
+        [--sides cuda,flagos] [--dtype TYPE] [--json FILE] [--logs FOLDER] [--list]
 
 The folder is that of `tests.bench.gpu.vllm`. Each case runs on both sides, with tiny random models in bfloat16, several
-cases at a time: LoRA, speculation, grammars, sampling, pooling, 8 bits, experts, preemption, graphs, Inductor, and
-two ranks where there are two devices. What a program reports has to be the same on both sides, in every bit, without
-a fallback; where Inductor compiles, which fuses more on vLLM's own platform, the differences are told and do not
-count. "transformers" is how many sequences of greedy tokens equal those of transformers on the CPU in float32, which
-bfloat16 need not reach. Exits with 1 if a case differs or fails.
+cases at a time: LoRA, speculation, grammars, sampling, pooling, weights of integers and of 8 bits, experts, latent
+attention, layers with states, images and sounds, preemption, graphs, Inductor, and two ranks where there are two
+devices. What a program reports has to be the same on both sides, in every bit, without a fallback. Where Inductor
+compiles, which fuses more on vLLM's own platform, and where that has kernels that flagos does not use (Marlin's
+experts, LoRA on experts), the differences are told and do not count. What vLLM's own platform does not have (new
+weights while it sleeps, KV transfer of flagos) runs on flagos alone. "transformers" is how many sequences of greedy
+tokens equal those of transformers on the CPU in float32, which bfloat16 need not reach, and "behind" how far tokens
+are from the best. Exits with 1 if a case differs or fails.
+
+`--sides flagos` runs flagos alone, also without the wheel's kernels; on a machine without a chip on the host vendor,
+with `--dtype float32`.
 """
 
 from __future__ import annotations
@@ -20,7 +26,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from importlib import import_module
@@ -28,6 +34,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from adapters.torch.tests.launch import free_port
 from tests.bench.gpu.vllm import ENVIRONMENT, LIBRARIES, kill
 
 PROGRAMS = Path(__file__).resolve().parents[2] / "adapters" / "vllm" / "tests" / "programs"
@@ -58,9 +65,13 @@ class Case:
     """A program with the models' folder that it takes, options of `LLM`, and what else is different."""
 
     program: str
-    model: str = "dense"
+    model: str | None = "dense"  # None: a folder of its own, into which the program writes a model
     options: dict[str, Any] = field(default_factory=dict)
-    given: bool = False  # whether the program takes options of its own as its last argument
+    given: bool = False  # whether the program takes options of its own behind the folder
+    kind: str = ""  # what the program takes before the folder
+    further: str = ""  # what it takes at the end: a "port", or a "file" of new weights
+    sides: tuple[str, ...] = ("cuda", "flagos")
+    theirs: dict[str, Any] = field(default_factory=dict)  # options of vLLM's own platform alone
     ranks: int = 1
     attention: str = "triton"
     variables: dict[str, str] = field(default_factory=dict)
@@ -75,7 +86,61 @@ def _ranks(model: str, **options: Any) -> Case:
     return Case("greedy.py", model, options, given=True, ranks=2)
 
 
+def _written(program: str, kind: str = "", options: Any = None, **different: Any) -> Case:
+    return Case(program, None, options or {}, given=True, kind=kind, **different)
+
+
+def _integers(kind: str, options: Any = None) -> Case:
+    # Experts are Marlin's on vLLM's own platform, and Triton's on flagos.
+    return _written("quantized.py", kind, options, exact=not kind.startswith("experts"))
+
+
+def _media(kind: str) -> Case:
+    return _written("media.py", kind, theirs={"mm_encoder_attn_backend": "TRITON_ATTN"})
+
+
+def _latent(**options: Any) -> Case:
+    return _written("latent.py", options=options, attention="latent")
+
+
+def _alone(program: str, model: str | None, **different: Any) -> Case:
+    return Case(program, model, sides=("flagos",), **different)
+
+
 CASES: dict[str, Case] = {
+    "latent attention": _latent(),
+    "latent attention, graphs": _latent(**_GRAPHS),
+    "Qwen3-Next": _written("hybrid.py", "qwen3_next"),
+    "Qwen3-Next, graphs": _written("hybrid.py", "qwen3_next", _GRAPHS),
+    "Mamba": _written("hybrid.py", "mamba"),
+    "Mamba 2": _written("hybrid.py", "mamba2"),
+    "Mamba 2, graphs": _written("hybrid.py", "mamba2", _GRAPHS),
+    "Jamba": _written("hybrid.py", "jamba"),
+    "sleep and new weights": _alone("sleep.py", "dense", given=True, further="file"),
+    "sleep and new weights of experts": _alone("sleep.py", "experts", given=True, further="file"),
+    "images of Qwen3-VL": _media("qwen3_vl"),
+    "images of LLaVA": _media("llava"),
+    "sounds of Qwen2-Audio": _media("qwen2_audio"),
+    "AWQ": _integers("awq"),
+    "GPTQ": _integers("gptq"),
+    "GPTQ of 8 bits": _integers("gptq8"),
+    "GPTQ in an order": _integers("gptq-order"),
+    "W4A16": _integers("w4a16"),
+    "W4A16, graphs": _integers("w4a16", _GRAPHS),
+    "W4A16 with zeros": _integers("w4a16-zeros"),
+    "W8A16": _integers("w8a16"),
+    "W8A8": _integers("w8a8"),
+    "W8A8 with zeros": _integers("w8a8-zeros"),
+    "experts, AWQ": _integers("experts-awq"),
+    "experts, GPTQ": _integers("experts-gptq"),
+    "experts, W4A16": _integers("experts-w4a16"),
+    "experts, W8A8": _integers("experts-w8a8"),
+    "adapters of experts": _written("adapted_experts.py", exact=False),
+    "prompts of another engine": _alone("transfer.py", "dense", given=True, further="port"),
+    "kernels of these forms": _alone("forms.py", None),
+    "replicas that share experts": _alone(
+        "replicas.py", "experts", given=True, further="port", ranks=2
+    ),
     "dense": _greedy(),
     "dense, float32": _greedy(dtype="float32"),
     "dense, graphs": _greedy(**_GRAPHS),
@@ -139,14 +204,14 @@ CASES: dict[str, Case] = {
     "experts by rank": _ranks("experts", tensor_parallel_size=2, enable_expert_parallel=True),
     "pipeline parallel": _ranks("dense", pipeline_parallel_size=2),
 }
-_BACKENDS = {"triton": "TRITON_ATTN", "flash_attention_3": "FLASH_ATTN"}
+_BACKENDS = {"triton": "TRITON_ATTN", "flash_attention_3": "FLASH_ATTN", "latent": "TRITON_MLA"}
 _OF_THE_SIDE = ("calls", "device", "fallbacks", "runner", "torch_cuda_kept")
 
 
-def run(case: Case, side: str, models: Path, device: int, log: Path, timeout: float) -> Any:
+def run(case: Case, side: str, dtype: str, models: Path, device: int, log: Path, timeout: float) -> Any:  # fmt: skip
     """What one side reports. Raises RuntimeError with the end of its log."""
     # Half of the device has to be free at each start, which is not used: the caches have sizes of their own.
-    options = {"dtype": "bfloat16", "gpu_memory_utilization": 0.5, **case.options}
+    options = {"dtype": dtype, "gpu_memory_utilization": 0.5, **case.options}
     environment = {
         **os.environ,
         **ENVIRONMENT,
@@ -160,15 +225,16 @@ def run(case: Case, side: str, models: Path, device: int, log: Path, timeout: fl
     }
     if case.ranks == 1:
         environment["CUDA_VISIBLE_DEVICES"] = str(device)
+    else:
+        environment["FLAGOS_HOST_DEVICES"] = str(case.ranks)
     if side == "flagos":
         config = models / f"{case.attention}.toml"
         environment["FLAGOS_CONFIG"] = str(config)
     else:
         environment["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
-        options["attention_backend"] = _BACKENDS[case.attention]
-    given = [json.dumps({})] if case.given else []
+        options |= {"attention_backend": _BACKENDS[case.attention], **case.theirs}
     environment["SERVING_OPTIONS"] = json.dumps(options)
-    command = [sys.executable, str(PROGRAMS / case.program), str(models / case.model), *given]
+    command = [sys.executable, str(PROGRAMS / case.program), *arguments_of(case, models, log)]
     with open(log, "w") as errors, subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True
     ) as process:  # fmt: skip
@@ -181,6 +247,18 @@ def run(case: Case, side: str, models: Path, device: int, log: Path, timeout: fl
     if process.returncode != 0 or not lines:
         raise RuntimeError(f"status {process.returncode}: {log.read_text()[-3000:]}")
     return json.loads(lines[-1].removeprefix("REPORT "))
+
+
+def arguments_of(case: Case, models: Path, log: Path) -> list[str]:
+    """What the program is given."""
+    if case.model is None:
+        folder = models / f"of-{log.stem}"
+        folder.mkdir()
+    else:
+        folder = models / case.model
+    last = {"port": str(free_port()), "file": str(models / f"{log.stem}.safetensors"), "": ""}
+    given = [case.kind, str(folder), json.dumps({}) if case.given else "", last[case.further]]
+    return [each for each in given if each]
 
 
 def differences(cuda: dict[str, Any], flagos: dict[str, Any]) -> list[str]:
@@ -206,15 +284,20 @@ def judge(name: str, reports: dict[str, Any], expected: dict[str, Any]) -> tuple
     if broken:
         told = "; ".join(f"{side}: {str(why)[-600:]}" for side, why in broken.items())
         return f"FAILED {told}", False
-    different = differences(reports["cuda"], reports["flagos"])
-    fallbacks = reports["flagos"].get("fallbacks", {})
-    line = "same bits" if not different else "differs: " + ", ".join(different)
+    ours = reports["flagos"]
+    different = differences(reports["cuda"], ours) if "cuda" in reports else []
+    fallbacks = ours.get("fallbacks", {})
+    line = "differs: " + ", ".join(different) if different else "same bits"
+    if "cuda" not in reports:
+        line = "ran"
     if fallbacks:
         line += f"; fallbacks {fallbacks}"
-    tokens = reports["flagos"].get("tokens")
-    if case.program == "greedy.py" and tokens:
-        equal = sum(a == b for a, b in zip(tokens, expected[case.model], strict=True))
+    known = expected[case.model] if case.program == "greedy.py" else ours.get("expected")
+    tokens = ours.get("tokens")
+    if known and tokens and case.program != "speech.py":
+        equal = sum(a == b for a, b in zip(tokens, known, strict=True))
         line += f"; transformers {equal} of {len(tokens)}"
+    line += "".join(f"; {name} {ours[name]}" for name in ("behind", "differences") if name in ours)
     return line, not fallbacks and (not different or not case.exact)
 
 
@@ -229,6 +312,8 @@ def main() -> int:
     parser.add_argument("--cases", default="*", help="patterns of names, by semicolons")
     parser.add_argument("--jobs", type=int, default=max(1, (os.cpu_count() or 1) // 3))
     parser.add_argument("--seconds", type=float, default=200.0, help="of each run")
+    parser.add_argument("--sides", default="cuda,flagos", choices=["cuda,flagos", "flagos"])
+    parser.add_argument("--dtype", default="bfloat16", help="of models that are not quantized")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--logs", type=Path)
     parser.add_argument("--list", action="store_true", help="the cases, and end")
@@ -238,15 +323,15 @@ def main() -> int:
     if arguments.list or not chosen:
         print("\n".join(CASES))
         return int(not chosen)
-    folder = Path(os.environ.get("VLLM_PATH", ""))
+    folder, sides = Path(os.environ.get("VLLM_PATH", "")), arguments.sides.split(",")
     absent = [name for name in LIBRARIES if not (folder / "vllm" / name).is_file()]
-    if absent:
+    if absent and "cuda" in sides:
         print(f"{folder}/vllm lacks {', '.join(absent)} of vLLM's own wheel for CUDA")
         return 1
     import torch
 
     devices = torch.cuda.device_count()
-    for name in [name for name in chosen if CASES[name].ranks > devices]:
+    for name in [name for name in chosen if 0 < devices < CASES[name].ranks]:
         print(f"{name}: not run, it needs {CASES[name].ranks} devices", flush=True)
         chosen.remove(name)
     sys.path.insert(0, str(PROGRAMS))
@@ -261,22 +346,28 @@ def main() -> int:
         tiny.write(place)
         for kernel in _BACKENDS:
             config = place / f"{kernel}.toml"
-            config.write_text(f'[ops]\n"vllm::paged_attention" = "impl:{kernel}.paged_attention"\n')
+            route = f'"vllm::paged_attention" = "impl:{kernel}.paged_attention"\n'
+            routed = kernel != "latent" and "cuda" in sides
+            config.write_text("[ops]\n" + (route if routed else ""))
             config.chmod(0o600)
         expected = json.loads((place / "expected.json").read_text())
 
         def both(name: str) -> tuple[str, dict[str, Any], float]:
-            begun, reports, device = time.monotonic(), {}, next(numbers) % devices
-            for side in ("cuda", "flagos"):
+            begun, reports, device = time.monotonic(), {}, next(numbers) % max(1, devices)
+            for side in (side for side in CASES[name].sides if side in sides):
                 log = logs / f"{name.replace(' ', '_').replace(',', '')}-{side}.log"
                 try:
-                    reports[side] = run(CASES[name], side, place, device, log, arguments.seconds)
+                    reports[side] = run(
+                        *(CASES[name], side, arguments.dtype, place, device, log),
+                        arguments.seconds,
+                    )
                 except (RuntimeError, subprocess.TimeoutExpired) as error:
                     reports[side] = error
             return name, reports, time.monotonic() - begun
 
         with ThreadPoolExecutor(arguments.jobs) as pool:
-            for name, reports, seconds in pool.map(both, chosen):
+            for done in as_completed([pool.submit(both, name) for name in chosen]):
+                name, reports, seconds = done.result()
                 line, holds = judge(name, reports, expected)
                 failed |= not holds
                 results[name] = {"line": line, "holds": holds, "seconds": seconds}

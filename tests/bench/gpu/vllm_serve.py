@@ -30,7 +30,7 @@ import tempfile
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -172,6 +172,11 @@ def load(job: dict[str, Any]) -> None:
         measures = {name: found[name] for name in MEASURES}
         return {"side": side, "rate": rate, **measures, "failed": requests - found["completed"]}
 
+    take_turns(job, one)
+
+
+def take_turns(job: dict[str, Any], one: Callable[[str, float, int, int], dict[str, Any]]) -> None:
+    """Loads each side in every round at every rate, after a warm-up. Prints each finding as it is there."""
     sides = list(job["urls"])
     for side in sides:
         for requests in (1, 8, job["warm"]):
@@ -183,6 +188,33 @@ def load(job: dict[str, Any]) -> None:
             )
             for side in sides if round_ % 2 == 0 else sides[::-1]:
                 print("FOUND " + json.dumps(one(side, rate, requests, round_)), flush=True)
+
+
+def loaded(
+    module: str, job: dict[str, Any], environment: dict[str, str], log: Path, end: float
+) -> dict[str, Any]:
+    """The rounds of a load that a module's ``--load`` makes, with what failed under "failed"."""
+    result: dict[str, Any] = {"rounds": []}
+    command = [sys.executable, "-m", module, "--load", json.dumps(job)]
+    with contextlib.ExitStack() as stack, open(log, "w") as errors, subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True
+    ) as process:  # fmt: skip
+        stack.callback(offline.kill, process)
+        late = threading.Timer(max(1.0, end - time.monotonic()), offline.kill, [process])
+        late.start()
+        stack.callback(late.cancel)
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.startswith("FOUND "):
+                row = json.loads(line.removeprefix("FOUND "))
+                result["rounds"].append(row)
+                print("    " + json.dumps(row), flush=True)
+        if process.wait() != 0:
+            result["failed"] = f"the load ended with {process.returncode} ({log.name})"
+    measured = {(row["side"], row["rate"]) for row in result["rounds"]}
+    if len(measured) < len(job["urls"]) * len(job["rates"]):
+        result.setdefault("failed", "not every side was measured at every rate")
+    return result
 
 
 def told(model: str, mode: str, found: list[dict[str, Any]], sides: list[str]) -> None:
@@ -216,7 +248,6 @@ def measure(
 ) -> dict[str, Any]:
     """One model by one mode: the rounds of all sides, and the fallbacks."""
     shape = (offline.SMALL if arguments.small else offline.MODELS)[model]
-    result: dict[str, Any] = {"rounds": [], "fallbacks": {}}
     with contextlib.ExitStack() as stack:
         places = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         up: list[Server] = []
@@ -241,27 +272,11 @@ def measure(
             "warm": 4 if arguments.small else 64,
         }
         _, environment = offline.environment("cuda", places / sides[0], None)
-        command = [sys.executable, "-m", "tests.bench.gpu.vllm_serve", "--load", json.dumps(job)]
         log = logs / f"{model}-{mode}-load.log"
-        with open(log, "w") as errors, subprocess.Popen(
-            command, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True
-        ) as process:  # fmt: skip
-            stack.callback(offline.kill, process)
-            late = threading.Timer(max(1.0, end - time.monotonic()), offline.kill, [process])
-            late.start()
-            stack.callback(late.cancel)
-            assert process.stdout is not None
-            for line in process.stdout:
-                if line.startswith("FOUND "):
-                    row = json.loads(line.removeprefix("FOUND "))
-                    result["rounds"].append(row)
-                    print("    " + json.dumps(row), flush=True)
-            if process.wait() != 0:
-                result["failed"] = f"the load ended with {process.returncode} ({log.name})"
-                print(f"{model} {mode}: {result['failed']}", flush=True)
-        measured = {(row["side"], row["rate"]) for row in result["rounds"]}
-        if len(measured) < len(sides) * len(job["rates"]):
-            result["failed"] = "not every side was measured at every rate"
+        result = loaded("tests.bench.gpu.vllm_serve", job, environment, log, end)
+        result["fallbacks"] = {}
+        if "failed" in result:
+            print(f"{model} {mode}: {result['failed']}", flush=True)
         for started in up:
             if offline.SIDES[started.side][0] == "flagos" and "failed" not in result:
                 result["fallbacks"][started.side] = started.fallbacks()
