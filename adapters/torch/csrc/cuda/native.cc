@@ -359,6 +359,9 @@ class TorchNative final : public Native {
   c10::DataPtr planned_block(size_t nbytes, c10::DeviceIndex device) const override {
     return allocate_block(nbytes, device);
   }
+  void give_back_cached() const override {
+    cuda_allocator()->emptyCache();
+  }
   void copy_bytes(void* to, const void* from, size_t nbytes, c10::DeviceIndex device) const override {
     copy_device_bytes(vendor, to, from, nbytes, device);
   }

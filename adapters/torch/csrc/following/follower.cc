@@ -21,8 +21,10 @@ constexpr size_t kMostChunks = 4; // that begin with one call
 constexpr size_t kMostTraces = 24;
 constexpr int64_t kMostGraphs = 512; // where each keeps streams of the hardware, of which there are some 2,000
 constexpr const char* kNew = "calls that do not repeat";
-constexpr uint8_t kMostLent = 2; // times, behind which a call gets no planned memory any more
-constexpr int64_t kMoved = 4096; // calls on another stream, after which that one is followed
+constexpr uint8_t kMostLooks = 3;           // at how long tensors of a run live
+constexpr size_t kLarge = size_t(64) << 20; // bytes of a plan that may not fit beside what the pool keeps
+constexpr uint8_t kMostLent = 2;            // times, behind which a call gets no planned memory any more
+constexpr int64_t kMoved = 4096;            // calls on another stream, after which that one is followed
 
 // The stream that calls are followed on as the current one, for a scope.
 class OnStream {
@@ -74,22 +76,47 @@ uint64_t Recent::order() const {
   return order;
 }
 
+namespace {
+
+// Memory of the pool, on the stream that is followed and not on that of a capture.
+c10::DataPtr allocate_block(size_t nbytes, const Where& where) {
+  struct Outside {
+    PlannedMemory* script = std::exchange(planned_memory, nullptr);
+    ~Outside() {
+      planned_memory = script;
+    }
+  } const outside;
+  const OnStream on(where);
+  return native->planned_block(nbytes, where.device);
+}
+
+} // namespace
+
 c10::DataPtr Script::allocate(size_t nbytes, c10::Device label) {
   if (nbytes == 0) {
     return {};
   }
+  const auto allocate = [&](size_t size) { return allocate_block(size, where_); };
+  if (looks_) {
+    Block* block = Blocks::alone(nbytes, allocate);
+    block->life = std::make_shared<Life>();
+    block->life->nbytes = nbytes;
+    block->life->born = Life::next();
+    block->maker = &position_;
+    auto& lives = position_.lives;
+    if (position_.seen == 1) {
+      lives.push_back(block->life);
+    } else if (next_ >= lives.size() || lives[next_]->nbytes != nbytes) {
+      lives.clear(); // it allocates something else in each turn
+    }
+    ++next_;
+    c10::DataPtr data = block->take(label, native->host_computes());
+    block->drop();
+    return data;
+  }
   std::vector<Block*>& plan = position_.blocks;
   Block* planned = next_ < plan.size() ? plan[next_] : nullptr;
-  Block* block = blocks_.find(planned, position_.conflicts, nbytes, [&](size_t size) {
-    struct Outside {
-      PlannedMemory* script = std::exchange(planned_memory, nullptr);
-      ~Outside() {
-        planned_memory = script;
-      }
-    } const outside;
-    const OnStream on(where_); // and not on that of a capture
-    return native->planned_block(size, where_.device);
-  });
+  Block* block = blocks_.find(planned, position_.conflicts, nbytes, allocate);
   if (next_ < plan.size()) {
     plan[next_] = block;
   } else {
@@ -131,6 +158,9 @@ bool Follower::begin(Operator& op, torch::jit::Stack& stack, torch::jit::Stack& 
     return false;
   }
   ++calls_;
+  if (C10_UNLIKELY(!stranded_.empty()) && chunk_ == nullptr && open_ == nullptr) {
+    leave_dropped_plans();
+  }
   const auto thread = std::this_thread::get_id();
   if (C10_UNLIKELY(thread != thread_)) {
     cut("another thread");
@@ -234,7 +264,7 @@ void Follower::take(torch::jit::Stack& stack, torch::jit::Stack& arguments) {
 // Whether all blocks that the call writes can be written: what lives there moves.
 bool Follower::make_room(const Call& call) {
   return std::all_of(call.blocks.begin(), call.blocks.end(), [&](Block* block) {
-    return block->is_vacant() || C10_UNLIKELY(fault_ == 2) || vacate(block);
+    return block->is_free() || C10_UNLIKELY(fault_ == 2) || vacate(block);
   });
 }
 
@@ -245,7 +275,7 @@ bool Follower::vacate(Block* block) {
       return false;
     }
   }
-  return block->is_vacant();
+  return block->is_free();
 }
 
 // Gives a tensor that is still alive memory elsewhere; false if it must stay.
@@ -625,7 +655,24 @@ void Follower::drop_trace(Trace* trace) {
     lost_ = {};
   }
   std::erase_if(traces_, [&](const auto& other) { return other.get() == trace; });
-  blocks_->keep(wanted());
+  const std::unordered_set<const Block*> blocks = wanted();
+  for (Block* block : blocks_->held()) {
+    if (block->is_in_plan() && block->is_live() && !blocks.contains(block)) {
+      block->hold();
+      stranded_.push_back(block);
+    }
+  }
+  blocks_->keep(blocks);
+}
+
+// Moves what still lives in plans that were dropped, whose memory is one piece.
+void Follower::leave_dropped_plans() {
+  for (Block* block : std::exchange(stranded_, {})) {
+    if (block->is_live()) {
+      move(block);
+    }
+    block->drop();
+  }
 }
 
 // ---- recording ----
@@ -667,12 +714,75 @@ void Follower::record(Operator& op, c10::ArrayRef<c10::IValue> arguments, bool p
   record_.position = &position;
   record_.joins = joins;
   record_.script.reset();
-  if (is_known && !is_lent) {
-    record_.script.emplace(*blocks_, position, where_);
-    position.planned = true;
+  if (is_known) {
+    const bool looks = looks_at_lives();
+    if (!is_lent) {
+      record_.script.emplace(*blocks_, position, where_, looks);
+      position.planned = !looks;
+    }
   }
   record = &record_;
   place_.at = place_.trace->after(place_.at);
+}
+
+// Whether the call is one of the two of its place that tell how long tensors live.
+bool Follower::looks_at_lives() {
+  Trace& trace = *place_.trace;
+  Position& position = place_.position();
+  if (trace.is_planned) {
+    return false;
+  }
+  if (position.seen == 2) {
+    if ((trace.seen == 2 * trace.positions.size() && held_ >= trace.seen) || trace.looks == kMostLooks) {
+      plan_memory(trace);
+      return false;
+    }
+    trace.seen = 0;
+    for (Position& each : trace.positions) {
+      each.seen = 0;
+      each.lives.clear();
+    }
+  }
+  if (trace.seen == 0) {
+    ++trace.looks;
+    trace.first = Life::now();
+  } else if (trace.seen == trace.positions.size()) {
+    trace.second = Life::now();
+  }
+  ++position.seen;
+  ++trace.seen;
+  return true;
+}
+
+void Follower::plan_memory(Trace& trace) {
+  trace.is_planned = true;
+  std::vector<std::shared_ptr<Life>> lives;
+  for (const Position& position : trace.positions) {
+    lives.insert(lives.end(), position.lives.begin(), position.lives.end());
+    if (position.lent != 0) {
+      std::fill(lives.end() - static_cast<ptrdiff_t>(position.lives.size()), lives.end(), nullptr);
+    }
+  }
+  std::vector<Block*> blocks(lives.size(), nullptr);
+  if (trace.seen == 2 * trace.positions.size() && held_ >= trace.seen) {
+    const Scoped inside(inside_, true); // where no memory is left, this run stays
+    try {
+      blocks = blocks_->plan(lives, trace.second - trace.first, [&](size_t size) {
+        if (size >= kLarge) {
+          native->give_back_cached();
+        }
+        return allocate_block(size, where_);
+      });
+    } catch (const c10::OutOfMemoryError&) { // each call asks for its own then
+    }
+  }
+  auto next = blocks.begin();
+  for (Position& position : trace.positions) {
+    const auto end = next + static_cast<ptrdiff_t>(position.lives.size());
+    position.blocks.assign(next, end);
+    position.lives.clear();
+    next = end;
+  }
 }
 
 void Follower::open() {
@@ -887,8 +997,9 @@ void Follower::forget_lent(const c10::StorageImpl* storage) {
     });
   }
   const auto uses = [&](const Call& call) {
-    return call.uses(block, data) ||
-        std::any_of(touched.begin(), touched.end(), [&](const Block* other) { return call.uses(other, other->data()); });
+    return call.uses(block, data) || std::any_of(touched.begin(), touched.end(), [&](const Block* other) {
+             return call.uses(other, other->data());
+           });
   };
   for (const auto& trace : traces_) {
     for (Position& position : trace->positions) {

@@ -35,8 +35,9 @@ struct Where {
 // Serves the allocations of a recorded call.
 class Script final : public PlannedMemory {
  public:
-  Script(Blocks& blocks, Position& position, const Where& where)
-      : blocks_(blocks), position_(position), where_(where) {}
+  // `looks`: only looks how long the tensors live, so that their memory can be planned.
+  Script(Blocks& blocks, Position& position, const Where& where, bool looks)
+      : blocks_(blocks), position_(position), where_(where), looks_(looks) {}
 
   c10::DataPtr allocate(size_t nbytes, c10::Device label) override;
 
@@ -49,6 +50,7 @@ class Script final : public PlannedMemory {
   Blocks& blocks_;
   Position& position_;
   Where where_;
+  bool looks_;
   size_t next_ = 0;
 };
 
@@ -146,6 +148,7 @@ class Follower {
   void take(torch::jit::Stack& stack, torch::jit::Stack& arguments);
   bool make_room(const Call& call);
   bool vacate(Block* block);
+  void leave_dropped_plans();
   bool move(Block* block);
   void launch();
   void diverge(const char* why, bool at_a_call);
@@ -171,6 +174,8 @@ class Follower {
 
   // recording
   void record(Operator& op, c10::ArrayRef<c10::IValue> arguments, bool plain, Record*& record);
+  bool looks_at_lives();
+  void plan_memory(Trace& trace);
   void open();
   void close();
   std::unique_ptr<Launchable> capture(const Chunk& chunk);
@@ -196,6 +201,7 @@ class Follower {
   std::vector<std::unique_ptr<Trace>> traces_;
   std::unordered_multimap<uint64_t, Place> places_; // by the last operators up to there
   std::unordered_set<const void*> addresses_;       // that calls in graphs have, or had
+  std::vector<Block*> stranded_;                    // of plans that were dropped, with a reference on each
   std::vector<c10::StorageImpl*> kept_;             // until what is pending is launched
   std::vector<void*> kept_memory_;                  // likewise
 

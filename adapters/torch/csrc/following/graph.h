@@ -98,6 +98,8 @@ struct Position {
   uint64_t op = 0;
   std::vector<const void*> steady;            // the memory of its arguments that are the same in each turn, or null
   std::vector<Block*> blocks;                 // what the call allocated last time, in order
+  std::vector<std::shared_ptr<Life>> lives;   // of that in the first turn, as long as no memory is planned
+  uint8_t seen = 0;                           // turns in which it was looked how long tensors live, two at most
   uint8_t conflicts = 0;                      // how often such a block was live
   std::vector<std::unique_ptr<Chunk>> chunks; // that begin here
   Patience captures;                          // that began here
@@ -143,6 +145,13 @@ struct Trace {
   uint64_t number = 0; // among all traces that there were
   uint64_t used = 0;   // when, in calls
   Trust trust;
+  // The memory of a run is planned when all its calls were seen in two turns that follow each other. If the calls do
+  // not come in turns, each gets blocks of its own.
+  bool is_planned = false;
+  uint8_t looks = 0;   // how often two turns have begun
+  size_t seen = 0;     // calls, of both turns
+  uint64_t first = 0;  // the number of allocations before the first turn
+  uint64_t second = 0; // and before the second one
 
   size_t after(size_t place, size_t calls = 1) const {
     return (place + calls) % positions.size();

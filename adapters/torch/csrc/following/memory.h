@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <unordered_set>
 #include <vector>
@@ -14,93 +15,101 @@
 
 namespace flagos::following {
 
-// Memory that stays where it is as long as graphs use it. While nobody has the bytes of a block, parts of it serve smaller
-// tensors; a part is a block itself.
+// When a tensor was made and ended, as numbers of allocations.
+struct Life {
+  size_t nbytes = 0;
+  uint64_t born = 0;
+  std::atomic<uint64_t> died{0}; // 0 while it lives
+
+  // The number of the next allocation.
+  static uint64_t next();
+  // That of the last one.
+  static uint64_t now();
+};
+
+// Memory of the device's pool, in grains. Blocks in it may overlap: who takes one takes its grains.
+class Region {
+ public:
+  // `grain`: bytes, a multiple of 512.
+  Region(c10::DataPtr memory, size_t size, size_t grain);
+
+  const c10::DataPtr memory;
+  const size_t size;
+  const size_t grain;
+  size_t held = 0; // blocks in it that `Blocks` has
+
+  bool is_free(size_t first, size_t last) const;
+  void take(size_t first, size_t last);
+  void give_back(size_t first, size_t last);
+
+ private:
+  // Visits the words that have bits from `first` up to `last`, each with a mask of these, until one does not hold.
+  template <class Visit>
+  bool each_word(size_t first, size_t last, const Visit& visit) const;
+
+  mutable std::vector<std::atomic<uint64_t>> taken_; // a bit for each grain
+};
+
+// Memory that stays where it is as long as graphs use it.
 class Block {
  public:
-  Block(c10::DataPtr memory, size_t size);
-  // The next `size` bytes of `whole`, of those that `rest` counts.
-  Block(Block& whole, size_t size);
+  Block(std::shared_ptr<Region> region, size_t offset, size_t size);
 
-  Block* const whole; // that it is a part of, or null
+  const std::shared_ptr<Region> region;
   const size_t size;
   const void* maker = nullptr; // the place in a run whose call took the bytes last; only to be compared
+  std::shared_ptr<Life> life;  // of the tensor, where it is to be known
   // The flagos storage over the block. Not asked while the block is not live.
   c10::weak_intrusive_ptr<c10::StorageImpl> owner{c10::intrusive_ptr<c10::StorageImpl>()};
 
   void* data() const {
-    return data_;
+    return static_cast<char*>(region->memory.get()) + offset_;
   }
-  // The pool's memory that it is in.
-  const c10::DataPtr& memory() const {
-    return whole != nullptr ? whole->memory() : memory_;
-  }
-  // Whether a tensor, or a call in progress, has all of its bytes.
+  // Whether a tensor, or a call in progress, has the bytes.
   bool is_live() const {
     return live_.load(std::memory_order_acquire);
   }
-  // Whether nobody has any of them.
-  bool is_vacant() const {
-    return !is_live() && live_parts_.load(std::memory_order_acquire) == 0 && !any_around(&Block::is_live);
-  }
-  // Whether a graph may use them: nobody has or knows any of them.
+  // Whether nobody has any of them, nor knows them.
   bool is_free() const {
-    return is_vacant() && !lent_ && !lent_part_ && !any_around(&Block::is_lent);
+    return region->is_free(first_, last_);
   }
+  // Whether others know the address: it never moves, and no graph may use the block.
   bool is_lent() const {
-    return lent_;
+    return lent_.load(std::memory_order_acquire);
+  }
+  void lend() {
+    lent_.store(true, std::memory_order_release);
+  }
+  // Whether its bytes are in the plan of a whole run, and not for any call whose tensor is as large.
+  bool is_in_plan() const {
+    return size != region->size;
   }
   bool overlaps(const Block& other) const {
-    return this == &other || is_in(other) || other.is_in(*this);
+    return region == other.region && first_ < other.last_ && other.first_ < last_;
   }
-  // The bytes that a new part may have.
-  size_t rest() const;
-  // Others know the address from now on: the block never moves.
-  void lend();
   void belongs_to(const c10::Storage& storage) {
     owner = c10::weak_intrusive_ptr<c10::StorageImpl>(
         c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage.unsafeGetStorageImpl()));
   }
-  // Takes the block, which is vacant, as memory of the device `label`. `by_address`: its address is its context, as the
+  // Takes the block, which is free, as memory of the device `label`. `by_address`: its address is its context, as the
   // host's users of `raw_allocate` need.
   c10::DataPtr take(c10::Device label, bool by_address);
   void give_back();
-  // Drops a reference; the block ends with its last one.
+  // Takes a reference, and drops one; the block ends with its last one.
+  void hold() {
+    references_.fetch_add(1, std::memory_order_relaxed);
+  }
   void drop();
 
  private:
   ~Block() = default;
-  bool any_around(bool (Block::*is)() const) const {
-    const Block* around = whole;
-    while (around != nullptr && !(around->*is)()) {
-      around = around->whole;
-    }
-    return around != nullptr;
-  }
-  bool is_in(const Block& other) const {
-    const Block* around = whole;
-    while (around != nullptr && around != &other) {
-      around = around->whole;
-    }
-    return around != nullptr;
-  }
 
-  // The bytes that are in parts. What others knew does not come again.
-  size_t divided() const {
-    return parts_.load(std::memory_order_acquire) == 0 && !lent_part_ ? kFirst : divided_;
-  }
-
-  static constexpr size_t kFirst = 512; // where the first part begins: an address is that of one block
-
-  c10::DataPtr memory_; // of a block that is no part
-  void* data_;
-  std::atomic<uint32_t> references_{1}; // of `Blocks`, of the tensor, and of parts
+  const size_t offset_;
+  const size_t first_; // its grains, up to `last_`
+  const size_t last_;
+  std::atomic<uint32_t> references_{1}; // of who made it, and of the tensor
   std::atomic<bool> live_{false};
-  std::atomic<uint32_t> live_parts_{0}; // and parts of parts
-  std::atomic<uint32_t> parts_{0};
-  size_t divided_ = kFirst; // bytes that are in parts, or were
-  bool lent_ = false;
-  bool lent_part_ = false;
+  std::atomic<bool> lent_{false};
 };
 
 // The block behind native memory; null for memory that is not planned.
@@ -114,9 +123,9 @@ class Blocks {
  public:
   ~Blocks();
 
-  // A free block of `nbytes`: `planned` if that one does, else another, else a part of a larger one, else a new one of
-  // memory that `allocate` gives. `conflicts`: how often the planned one was not free. Few blocks that take turns among
-  // more calls would come to another call each time, so the second conflict brings a new one.
+  // A free block of `nbytes`: `planned` if that one does, else another, else a new one of memory that `allocate` gives.
+  // `conflicts`: how often the planned one was not free. Few blocks that take turns among more calls would come to
+  // another call each time, so the second conflict brings a new one.
   template <class Allocate>
   Block* find(Block* planned, uint8_t& conflicts, size_t nbytes, const Allocate& allocate) {
     if (planned != nullptr && fits(*planned, nbytes)) {
@@ -129,18 +138,31 @@ class Blocks {
       if (Block* found = best(nbytes)) {
         return found;
       }
-      if (Block* whole = divisible(round(nbytes))) {
-        return add(new Block(*whole, round(nbytes)));
-      }
     }
-    return add(new Block(allocate(round(nbytes)), round(nbytes)));
+    Block* block = alone(nbytes, allocate);
+    add(block);
+    return block;
   }
+
+  // A block of memory of its own, which is the caller's to drop.
+  template <class Allocate>
+  static Block* alone(size_t nbytes, const Allocate& allocate) {
+    const size_t size = round(nbytes);
+    return new Block(std::make_shared<Region>(allocate(size), size, size), 0, size);
+  }
+
+  // Blocks for tensors that live so in each turn of `turn` allocations, all in one region that `allocate` gives. Null
+  // for those that outlive a turn, and for small ones.
+  std::vector<Block*> plan(
+      const std::vector<std::shared_ptr<Life>>& lives,
+      uint64_t turn,
+      const std::function<c10::DataPtr(size_t)>& allocate);
 
   // Whether there is so much new memory that it is time for `keep`.
   bool have_grown() const {
     return bytes_ > most_;
   }
-  // Gives up all other blocks but those around them: each ends with its tensor.
+  // Gives up all other blocks: each ends with its tensor.
   void keep(const std::unordered_set<const Block*>& wanted);
 
   const std::vector<Block*>& held() const {
@@ -160,11 +182,9 @@ class Blocks {
     return block.size >= nbytes && block.size <= round(nbytes) + nbytes / 8;
   }
   Block* best(size_t nbytes) const;
-  Block* divisible(size_t nbytes) const;
-  Block* add(Block* block);
+  void add(Block* block);
 
   static constexpr size_t kLeast = size_t(1) << 20;
-  static constexpr size_t kMostParts = 64; // a smaller part keeps too much memory from its other uses
 
   std::vector<Block*> blocks_;
   size_t bytes_ = 0;

@@ -83,7 +83,7 @@ void attach() {
     give_back_planned = &give_back_at;
     planned_block_of = [](const c10::DataPtr& memory) {
       const Block* block = block_of(memory);
-      return block != nullptr ? &block->memory() : nullptr;
+      return block != nullptr ? &block->region->memory : nullptr;
     };
     pthread_atfork(
         [] {

@@ -103,6 +103,8 @@ class Native {
   }
   // Memory from the pool of a device, for its current stream.
   virtual c10::DataPtr planned_block(size_t nbytes, c10::DeviceIndex device) const = 0;
+  // Gives memory of the pools that nobody has back to the devices, where that leaves room for one large piece.
+  virtual void give_back_cached() const {}
   // Copies device memory on the current stream.
   virtual void copy_bytes(void* to, const void* from, size_t nbytes, c10::DeviceIndex device) const = 0;
   virtual void set_stream(c10::DeviceIndex device, uint64_t stream) const = 0;
