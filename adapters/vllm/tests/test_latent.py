@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from itertools import accumulate
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
+import flagos
 from vllm_flagos import kernels, operators
+from vllm_flagos.operators import flash_attention_3
 
 pytestmark = pytest.mark.host
 
@@ -173,3 +176,83 @@ def test_rows_of_a_cache(rows: list[Tensor]) -> None:
         meant = rows[row][first[row] : first[row] + taken[row]]
         assert torch.equal(result[begin[row] : begin[row + 1]].cpu(), meant)
     assert (result[sum(taken) :] == 0).all()
+
+
+HALF, EIGHT = torch.bfloat16, torch.float8_e4m3fn
+HEAD_SIZES = [  # of keys, of values, and whether FlashAttention 3 has a kernel for them
+    (128, 128, HALF, True),
+    (192, 128, HALF, True),
+    (256, 256, HALF, True),
+    (64, 512, HALF, True),
+    (80, 24, HALF, False),
+    (192, 96, HALF, False),
+    (72, 512, HALF, False),
+    (64, 520, HALF, False),
+    (264, 264, HALF, False),
+    (36, 36, HALF, False),
+    (64, 36, HALF, False),
+    (64, 64, torch.float32, False),
+]
+
+
+@pytest.mark.parametrize(("size", "of_values", "dtype", "served"), HEAD_SIZES)
+def test_sizes_that_flash_attention_3_does_not_have(
+    monkeypatch: pytest.MonkeyPatch, size: int, of_values: int, dtype: torch.dtype, served: bool
+) -> None:
+    """The next implementation serves them: the library itself would raise an error of its own."""
+    asked = []
+
+    def library(q: Tensor, k: Tensor, v: Tensor, **given: Any) -> Any:
+        asked.append((q.shape[-1], v.shape[-1]))
+        return meant
+
+    monkeypatch.setattr(flash_attention_3, "_forward", lambda: library)
+    q, k = (torch.randn(7, 2, size).to("flagos", dtype) for _ in range(2))
+    v = torch.randn(7, 2, of_values).to("flagos", dtype)
+    given = (q, k, v, starts((2, 5)), starts((2, 5)), 5, 5, SCALE, True)
+    with flagos.route({"vllm::expanded_attention_to_merge": "reference"}):
+        meant = operators.expanded_attention_to_merge(*given)
+    for operator in (operators.expanded_attention, operators.expanded_attention_to_merge):
+        name = operator.name.removeprefix("vllm::")
+        operator.offer(
+            getattr(flash_attention_3, name),
+            impl_id="test.library",
+            kind="flagos",
+            backend="test",
+        )
+        try:
+            found = operator(*given)
+        finally:
+            flagos.unregister(operator.name, "test.library")
+        out = found[0] if isinstance(found, tuple) else found
+        assert torch.equal(out.cpu(), meant[0].cpu())
+    assert asked == [(size, of_values)] * (2 if served else 0)
+
+
+@pytest.mark.parametrize(
+    ("size", "of_values", "dtype", "served"),
+    [
+        (64, 64, EIGHT, True),
+        (72, 72, EIGHT, False),
+        (192, 128, EIGHT, True),
+        (64, 128, EIGHT, False),
+        (64, 512, EIGHT, False),
+        (64, 512, HALF, True),
+        (512, 512, HALF, False),
+    ],
+)
+def test_sizes_of_a_paged_cache_that_flash_attention_3_does_not_have(
+    monkeypatch: pytest.MonkeyPatch, size: int, of_values: int, dtype: torch.dtype, served: bool
+) -> None:
+    asked = []
+    monkeypatch.setattr(flash_attention_3, "_forward", lambda: lambda **given: asked.append(given))
+    k, v = (torch.zeros(4, BLOCK, 2, width).to(dtype) for width in (size, of_values))
+    one, lengths = torch.ones(1, 2), torch.tensor([1], dtype=torch.int32)
+    given = (torch.zeros(1, 2, size).to(dtype), k, v, torch.zeros(1, 2, of_values))
+    more = (starts((1,)), 1, lengths, 1, SCALE, True, (-1, -1), lengths[None], 0.0, one, one, one)
+    if served:
+        flash_attention_3.paged_attention(*given, *more)
+    else:
+        with pytest.raises(flagos.UnsupportedError, match=f"{size}.* {of_values}"):
+            flash_attention_3.paged_attention(*given, *more)
+    assert len(asked) == served

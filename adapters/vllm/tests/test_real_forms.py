@@ -78,15 +78,21 @@ def test_activations_of_integers(
 
 
 @pytest.mark.parametrize(
-    ("options", "variables"),
-    [({}, {}), (TWO, APART), (COMPILED, {}), ({"num_gpu_blocks_override": 17}, {})],
-    ids=["alone", "two ranks", "compiled", "preempted"],
+    ("heads", "options", "variables"),
+    [
+        ("odd", {}, {}),
+        ("odd", TWO, APART),
+        ("odd", COMPILED, {}),
+        ("odd", {"num_gpu_blocks_override": 17}, {}),
+        ("deepseek", {}, {}),
+    ],
+    ids=["alone", "two ranks", "compiled", "preempted", "DeepSeek's sizes"],
 )
 def test_latent_attention(
-    report: Report, tmp_path: Path, options: dict[str, Any], variables: dict[str, str]
+    report: Report, tmp_path: Path, heads: str, options: dict[str, Any], variables: dict[str, str]
 ) -> None:
     """DeepSeek-V3: prompts in chunks over a context, and the same prompts again from the prefix cache."""
-    found = report("latent.py", tmp_path, options, **variables)
+    found = report("latent.py", heads, tmp_path, options, **variables)
     assert found["tokens"] == found["expected"]
     assert found["again"] == found["expected"]
     assert found["calls"].keys() >= {
@@ -122,7 +128,7 @@ def test_prompts_of_another_engine(
 
 
 def test_latent_prompts_of_another_engine(report: Report, tmp_path: Path) -> None:
-    alone = report("latent.py", tmp_path, {})
+    alone = report("latent.py", "odd", tmp_path, {})
     found = report("transfer.py", tmp_path / "deepseek", {}, free_port())
     assert found["tokens"] == [alone["expected"][at][:12] for at in (0, 1, 2, 4, 3)]
     assert found["given"] == [0, 0, 16, 80, 0]

@@ -68,7 +68,7 @@ def test_pieces_with_adapters(report: Report, models: Path, expected: dict[str, 
 
 def test_pieces_of_latent_attention(report: Report, tmp_path: Path) -> None:
     options, variables = FORMS["broken"]
-    found = report("latent.py", tmp_path, options, **variables)
+    found = report("latent.py", "odd", tmp_path, options, **variables)
     assert found["tokens"] == found["again"] == found["expected"]
     _every_step(found, pieces=4)
 

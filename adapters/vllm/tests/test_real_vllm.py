@@ -293,6 +293,7 @@ def test_prompts_with_media(
 
 STATES: dict[str, tuple[str, dict[str, Any], dict[str, str]]] = {
     "Qwen3-Next": ("qwen3_next", {}, {}),
+    "Qwen3-Next, narrow values": ("qwen3_next-narrow", {}, {}),
     "Mamba": ("mamba", {}, {}),
     "Mamba 2": ("mamba2", {}, {}),
     "Jamba": ("jamba", {}, {}),

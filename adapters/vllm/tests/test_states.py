@@ -11,6 +11,7 @@ from torch import Tensor
 import flagos
 from flagos_serving.references import states as references
 from vllm_flagos import operators
+from vllm_flagos.operators import states
 
 pytestmark = pytest.mark.host
 LENGTHS = (1, 70, 5, 130)  # a token, more than a chunk, less, more than two
@@ -140,6 +141,42 @@ def test_packed_tokens_are_the_same() -> None:
     )
     assert apart(q, first["q"]) == apart(k, first["k"]) == apart(v, first["v"]) == 0.0
     assert (g <= 0).all() and ((beta > 0) & (beta < 1)).all()
+
+
+@pytest.mark.parametrize(
+    ("keys", "values", "served"),
+    [(8, 8, True), (24, 32, True), (32, 17, True), (8, 6, True), (32, 16, False), (16, 24, False)],
+)
+def test_sizes_that_vllms_kernel_does_not_have(
+    monkeypatch: pytest.MonkeyPatch, keys: int, values: int, served: bool
+) -> None:
+    """The reference serves them: Triton would raise an error of its compiler."""
+    asked = []
+
+    def kernel(*given: Any) -> tuple[Tensor, ...]:
+        asked.append(given[-2:])
+        return references.prepare_delta_rule(*given)
+
+    monkeypatch.setattr(states, "_prepare", kernel)
+    given = {
+        "conv_output": random(5, 2 * 2 * keys + 4 * values),
+        "a": random(5, 4),
+        "b": random(5, 4),
+        "A_log": random(4),
+        "dt_bias": random(4),
+        "num_k_heads": 2,
+        "head_k_dim": keys,
+        "head_v_dim": values,
+    }
+    operator = operators.prepare_delta_rule
+    operator.offer(states._prepare_delta_rule, impl_id="test.triton", kind="flagos", backend="test")
+    try:
+        found = operator(**given)
+    finally:
+        flagos.unregister(operator.name, "test.triton")
+    for one, other in zip(found, references.prepare_delta_rule(**given), strict=True):
+        assert apart(one, other) == 0.0
+    assert asked == [(keys, values)] * served
 
 
 def test_a_convolution_goes_on_where_it_was() -> None:

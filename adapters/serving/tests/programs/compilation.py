@@ -1,7 +1,7 @@
 """The Triton kernels of `flagos_serving`, compiled for sm_90 without a GPU: ``compilation.py`` reports their variants.
 
 They are called with the arguments of `kernels.py`, over a double of Triton's driver: it names the chip,
-and launches nothing.
+and launches nothing. A kernel that only the interpreter takes is called, too, and the compiler's refusal reported.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from collections import Counter
 from typing import Any
 
 import kernels
+import torch
 import triton
+import triton.language as tl
 from triton.backends.compiler import GPUTarget
 from triton.runtime.jit import JITFunction
 
@@ -45,6 +47,24 @@ def compile_alone() -> None:
     JITFunction.run = compiled
 
 
+@triton.jit
+def _different_shapes(out, first, NARROW: tl.constexpr, WIDE: tl.constexpr):
+    if first > 0:
+        column = tl.arange(0, NARROW)
+    else:
+        column = tl.arange(0, WIDE)
+    tl.store(out + column, column)
+
+
+def refusal(narrow: int) -> str:
+    """What the compiler says of two branches, of which one has blocks of 32 numbers and the other of these."""
+    try:
+        _different_shapes[(1,)](torch.zeros(32, dtype=torch.int32), 2, NARROW=narrow, WIDE=32)
+    except triton.CompilationError as error:
+        return str(error)
+    return ""
+
+
 if __name__ == "__main__":
     triton.runtime.driver.set_active(Driver())
     compile_alone()
@@ -53,4 +73,6 @@ if __name__ == "__main__":
             for args in cases(dtype):
                 getattr(triton_kernels, name)(*args)
     every = [k for k, found in vars(triton_kernels).items() if isinstance(found, JITFunction)]
-    print("REPORT " + json.dumps({"kernels": every, "variants": VARIANTS}))
+    found = {"kernels": every, "variants": dict(VARIANTS)}
+    refusals = {width: refusal(width) for width in (32, 16)}
+    print("REPORT " + json.dumps({**found, "refusals": refusals}))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,11 @@ import torch
 NEW = 16
 
 
-def qwen3_next() -> Any:
-    """Three gated delta nets before each layer of attention, and experts with a shared one."""
+def qwen3_next(values: int = 32) -> Any:
+    """Three gated delta nets before each layer of attention, and experts with a shared one.
+
+    Heads of keys have 32 numbers; vLLM's kernels are for as many values.
+    """
     from transformers import Qwen3NextConfig, Qwen3NextForCausalLM
 
     config = Qwen3NextConfig(
@@ -24,7 +28,7 @@ def qwen3_next() -> Any:
         linear_num_key_heads=2,
         linear_num_value_heads=4,
         linear_key_head_dim=32,
-        linear_value_head_dim=16,
+        linear_value_head_dim=values,
         linear_conv_kernel_dim=4,
         moe_intermediate_size=64,
         shared_expert_intermediate_size=64,
@@ -86,6 +90,7 @@ def jamba() -> Any:
 
 KINDS: dict[str, Callable[[], Any]] = {
     "qwen3_next": qwen3_next,
+    "qwen3_next-narrow": partial(qwen3_next, values=16),
     "mamba": mamba,
     "mamba2": mamba2,
     "jamba": jamba,

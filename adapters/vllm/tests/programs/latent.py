@@ -1,4 +1,7 @@
-"""Multi-head latent attention: ``latent.py FOLDER OPTIONS`` writes a tiny DeepSeek-V3, and serves it."""
+"""Multi-head latent attention: ``latent.py HEADS FOLDER OPTIONS`` writes a tiny DeepSeek-V3, and serves it.
+
+HEADS are ``deepseek``, of the sizes that DeepSeek's have and that kernels of prompts are for, or ``odd``.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,13 @@ import tiny
 import torch
 
 NEW = 20
+HEADS = {
+    "deepseek": {"qk_nope_head_dim": 128, "v_head_dim": 128},
+    "odd": {"qk_nope_head_dim": 16, "v_head_dim": 24},
+}
 
 
-def deepseek() -> Any:
+def deepseek(heads: str) -> Any:
     """Latent queries, keys and values; two of three layers with experts in groups and one that all tokens have."""
     from transformers import DeepseekV3Config, DeepseekV3ForCausalLM
 
@@ -24,9 +31,8 @@ def deepseek() -> Any:
         **{**sizes, "num_key_value_heads": 4},
         q_lora_rank=48,
         kv_lora_rank=256,
-        qk_nope_head_dim=16,
         qk_rope_head_dim=64,  # vLLM takes rows of 320 and 576 numbers
-        v_head_dim=24,
+        **HEADS[heads],
         first_k_dense_replace=1,
         moe_intermediate_size=64,
         n_routed_experts=8,
@@ -47,8 +53,8 @@ def deepseek() -> Any:
 
 
 if __name__ == "__main__":
-    folder, options = str(Path(sys.argv[1]) / "deepseek"), json.loads(sys.argv[2])
-    made = deepseek()
+    folder, options = str(Path(sys.argv[2]) / "deepseek"), json.loads(sys.argv[3])
+    made = deepseek(sys.argv[1])
     made.save_pretrained(folder)
     tiny.tokenizer().save_pretrained(folder)
     expected = tiny.greedy(made, tiny.prompts(), NEW)

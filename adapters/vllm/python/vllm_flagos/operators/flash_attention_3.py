@@ -48,6 +48,22 @@ def missing() -> str | None:
     return None
 
 
+def _decline_sizes(q: Tensor, v: Tensor) -> None:
+    """Declines sizes of heads for which the library raises RuntimeError, or has no kernel."""
+    size, of_values = q.shape[-1], v.shape[-1]
+    # Of 8 bits it takes up to 256 values for keys of 64, and computes the first 64 alone.
+    step, widest = (16, 64) if q.element_size() == 1 else (8, 512)
+    if size > 256 or size % step or of_values % step:
+        raise decline(
+            f"FlashAttention 3 takes heads of at most 256, in steps of {step}, not of {size} and {of_values}"
+        )
+    wide = 128 < size <= 192 and 96 < of_values <= 128
+    if size != of_values and not wide and not (size <= 64 and of_values <= widest):
+        raise decline(
+            f"FlashAttention 3 has no kernel for keys of {size} and values of {of_values}"
+        )
+
+
 @cache
 def _forward() -> Any:
     import_module("vllm.vllm_flash_attn._vllm_fa3_C")
@@ -81,6 +97,7 @@ def paged_attention(
         raise decline(
             f"FlashAttention 3 takes float16, bfloat16 and float8_e4m3fn throughout, not {q.dtype} over {k.dtype}"
         )
+    _decline_sizes(q, v)
     scales: dict[str, Tensor] = {}
     if q.element_size() == 1:
         if q_descale is None or k_descale is None or v_descale is None:
@@ -131,6 +148,7 @@ def expanded_attention_to_merge(
     """See `flagos_serving.references.latent`."""
     if q.dtype not in (torch.float16, torch.bfloat16):
         raise decline(f"FlashAttention 3 takes float16 and bfloat16 here, not {q.dtype}")
+    _decline_sizes(q, v)
     out, sums = _forward()(
         q=q,
         k=k,

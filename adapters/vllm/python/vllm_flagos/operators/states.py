@@ -2,12 +2,41 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from torch import Tensor
+
+from flagos_serving.declaration import decline
 from flagos_serving.references import states as references
 from vllm_flagos.kernels import wheel
 from vllm_flagos.vllm import VLLM
 
 _MAMBA = "model_executor.layers.mamba.ops"
 _DELTA = "third_party.flash_linear_attention.ops"
+
+_prepare = VLLM.function(f"{_DELTA}.fused_gdn_prefill_post_conv", "fused_post_conv_prep")
+
+
+def _prepare_delta_rule(
+    conv_output: Tensor,
+    a: Tensor,
+    b: Tensor,
+    A_log: Tensor,
+    dt_bias: Tensor,
+    num_k_heads: int,
+    head_k_dim: int,
+    head_v_dim: int,
+    **options: bool,
+) -> Any:
+    # The kernel's branches have a mask of the one size and of the other, and Triton wants one shape.
+    if (head_k_dim - 1).bit_length() != (head_v_dim - 1).bit_length():
+        raise decline(
+            f"vLLM's kernel compiles where keys and values need one power of two, not for {head_k_dim} and {head_v_dim}"
+        )
+    return _prepare(
+        conv_output, a, b, A_log, dt_bias, num_k_heads, head_k_dim, head_v_dim, **options
+    )
+
 
 causal_conv1d = VLLM.declare(
     "causal_conv1d",
@@ -22,7 +51,7 @@ causal_conv1d_update = VLLM.declare(
 prepare_delta_rule = VLLM.declare(
     "prepare_delta_rule",
     reference=references.prepare_delta_rule,
-    triton=VLLM.function(f"{_DELTA}.fused_gdn_prefill_post_conv", "fused_post_conv_prep"),
+    triton=_prepare_delta_rule,
 )
 chunk_gated_delta_rule = VLLM.declare(
     "chunk_gated_delta_rule",
