@@ -38,10 +38,7 @@ class Sleep(SleepModeBackend):
             return
         self._state = "SUSPENDED"
         loaded = _storages(p for model in self._models for p in model.parameters())
-        weights = _storages(x for model in self._models for x in _tensors_of(model))
-        caches = _storages(_flat(self._caches))
-        # A cache that layers refer to is no weight.
-        kept = {key: one for key, one in weights.items() if key not in caches}
+        kept, caches = self._present()
         discarded = loaded if level == 2 else {}
         torch.accelerator.synchronize()
         self._asleep["weights"] = [_freed(one, key not in discarded) for key, one in kept.items()]
@@ -73,6 +70,18 @@ class Sleep(SleepModeBackend):
             raise RuntimeError(
                 f"{' and '.join(asleep)} are asleep: call wake_up(tags={asleep}) before"
             )
+
+    def sizes(self) -> dict[str, int]:
+        """The bytes of the device that each tag has: none while it is asleep."""
+        of_tags = zip(TAGS, self._present(), strict=True)
+        return {tag: sum(one.nbytes() for one in found.values()) for tag, found in of_tags}
+
+    def _present(self) -> tuple[dict[int, torch.UntypedStorage], dict[int, torch.UntypedStorage]]:
+        """The storages of weights and of caches that have memory."""
+        weights = _storages(x for model in self._models for x in _tensors_of(model))
+        caches = _storages(_flat(self._caches))
+        # A cache that layers refer to is no weight.
+        return {key: one for key, one in weights.items() if key not in caches}, caches
 
     @classmethod
     def preserves_communicators(cls) -> bool:

@@ -93,9 +93,13 @@ class FlagosWorker(Worker):
         """`flagos.counters` of this rank's process: ``llm.collective_rpc("flagos_counters")`` has those of all."""
         return flagos.counters()
 
-    def flagos_memory_reserved(self) -> int:
-        """The bytes that this rank's allocator has of its device."""
-        return int(torch.accelerator.memory_reserved(self.device))
+    def flagos_memory(self) -> dict[str, int]:
+        """Bytes of this rank's device: what its allocator has reserved and given out, and what sleep gives back."""
+        return {
+            "reserved": int(torch.accelerator.memory_reserved(self.device)),
+            "allocated": int(torch.accelerator.memory_allocated(self.device)),
+            **self._get_sleep_mode_backend().sizes(),
+        }
 
     def _share_of_the_machine(self) -> None:
         """The host vendor counts what flagos has alone; other ranks and programs have a part of the same memory."""

@@ -54,7 +54,7 @@ async def main(folder: str, further: dict[str, Any]) -> None:
         ]
 
     ranks = await of_the_ranks("flagos_counters")
-    memory = await of_the_ranks("flagos_memory_reserved")
+    memory = [found["reserved"] for found in await of_the_ranks("flagos_memory")]
     engine.shutdown()
     fallbacks = [{op: n["fallbacks"] for op, n in r.items() if n["fallbacks"]} for r in ranks]
     serving.report(whole=whole, begun=begun, of_the_ranks=fallbacks, memory=memory)
