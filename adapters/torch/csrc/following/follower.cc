@@ -270,12 +270,19 @@ bool Follower::make_room(const Call& call) {
 
 // Moves what lives in a block; false if something must stay.
 bool Follower::vacate(Block* block) {
+  std::vector<Block*> there; // held, since a move may need the memory that others give back
   for (Block* other : blocks_->held()) {
-    if (other->is_live() && other->overlaps(*block) && !move(other)) {
-      return false;
+    if (other->is_live() && other->overlaps(*block)) {
+      other->hold();
+      there.push_back(other);
     }
   }
-  return block->is_free();
+  bool moved = true;
+  for (Block* other : there) {
+    moved = moved && move(other);
+    other->drop();
+  }
+  return moved && block->is_free();
 }
 
 // Gives a tensor that is still alive memory elsewhere; false if it must stay.
@@ -301,7 +308,12 @@ bool Follower::move(Block* block) {
     }
   }
   const OnStream on(where_);
-  c10::DataPtr memory = native->planned_block(owner->nbytes(), where_.device);
+  c10::DataPtr memory;
+  try {
+    memory = native->planned_block(owner->nbytes(), where_.device);
+  } catch (const c10::OutOfMemoryError&) {
+    return false;
+  }
   native->copy_bytes(memory.get(), block->data(), owner->nbytes(), where_.device);
   owner->set_data_ptr_noswap(std::move(memory)); // which frees the block
   if (is_twin) {
@@ -667,8 +679,9 @@ void Follower::drop_trace(Trace* trace) {
 
 // Moves what still lives in plans that were dropped, whose memory is one piece.
 void Follower::leave_dropped_plans() {
+  const bool is_here = current_stream(where_.device) == where_.stream; // on another one nobody waits for the copy
   for (Block* block : std::exchange(stranded_, {})) {
-    if (block->is_live()) {
+    if (is_here && block->is_live()) {
       move(block);
     }
     block->drop();
