@@ -592,6 +592,31 @@ def test_memory_on_another_stream_is_not_given_again():
     assert [each.item() for each in sums] == pytest.approx([64 * (2 + turn) for turn in range(20)])
 
 
+def test_what_another_stream_waited_for_stays_where_it_is():
+    """A tensor that moved behind the event would be copied when the other stream reads it."""
+    x, other = torch.arange(4096.0, device="flagos"), torch.flagos.Stream()
+
+    def step(turn: int) -> torch.Tensor:
+        y = x
+        for _ in range(40):
+            y = y * 0.5 + turn
+        return y
+
+    with graphs.auto():
+        for turn in range(60):
+            for _ in range(3):
+                step(turn)
+            y = step(turn)
+            ready = torch.flagos.Event()
+            ready.record()
+            step(turn)  # which would have its result where `y` is
+            with torch.flagos.stream(other):
+                other.wait_event(ready)
+                seen = y + 0
+            torch.flagos.synchronize()
+            assert torch.equal(seen.cpu(), step(turn).cpu()), turn
+
+
 def test_gradients_that_another_stream_takes_stay_until_it_has_them():
     """As sharded trainers do: each gradient goes to a buffer on a stream of its own, and ends."""
 
@@ -662,52 +687,60 @@ def test_sizes_that_change_leave_no_memory_behind():
     assert graphs.counts()["followed"] - followed > 400
 
 
-def of_many_sizes(x: torch.Tensor, sizes: range) -> torch.Tensor:
-    """Two tensors of each size live at once, and those of no other."""
+SIZES = """
+import torch
+from torch.flagos import graphs
+x, sizes = torch.arange(4096.0, device="flagos"), range(1024, 4097, 256)
+
+def step(x):  # two tensors of each size live at once, and those of no other
     return torch.stack([(x[:size] * 2 + 1).sum() for size in sizes])
 
-
-def test_a_run_holds_hardly_more_than_lives_at_once():
-    x = torch.arange(4096.0, device="flagos")
-    sizes = range(1024, 4097, 256)
-    torch.ops.flagos.graphs_release()
-    with graphs.auto():
-        before = graphs.counts()
-        sums = [of_many_sizes(x, sizes) for _ in range(30)]
-        after = graphs.counts()
-    assert after["followed"] - before["followed"] > 400
-    # Two of 16 KiB, those of which the sums are, and some that outlive a turn.
-    assert after["bytes held"] < 48 << 10 < sum(2 * 4 * size for size in sizes) / 2
-    expected = torch.stack([(x.cpu()[:size] * 2 + 1).sum() for size in sizes])
-    assert all(torch.equal(each.cpu(), expected) for each in sums)
+with graphs.auto():
+    sums = [step(x) for _ in range(30)]
+counts = graphs.counts()
+assert counts["followed"] > 400
+# Two of 16 KiB, those of which the sums are, and some that outlive a turn.
+assert counts["bytes held"] < 48 << 10 < sum(2 * 4 * size for size in sizes) / 2, counts
+assert all(torch.equal(each.cpu(), step(x.cpu())) for each in sums)
+"""
 
 
-def test_what_outlives_a_run_does_not_hold_its_memory():
-    x = torch.ones(1 << 14, device="flagos")
+def test_a_run_holds_hardly_more_than_lives_at_once(run_python):
+    run_python(SIZES)
 
-    def step(*, longer: bool) -> torch.Tensor:
-        made = [x * factor for factor in range(32)]
-        total = made[0]
-        for each in made[1:]:
-            total = total + each
-        for _ in range(20 if longer else 0):
-            total = total.neg()
-        return made[3]
 
-    torch.ops.flagos.graphs_release()
-    before = torch.flagos.memory_allocated()
-    with graphs.auto():
-        for _ in range(20):
-            step(longer=False)
-        kept = step(longer=False)
-        followed, runs = graphs.counts()["followed"], graphs.counts()["runs found"]
-        for _ in range(20):  # the run is learnt anew, and what it was is forgotten
-            step(longer=True)
-    assert followed > 0
-    assert graphs.counts()["runs found"] > runs
-    torch.ops.flagos.graphs_release()
-    assert torch.flagos.memory_allocated() - before <= 2 * x.nbytes
-    assert kept.sum().item() == 3 << 14
+OUTLIVES = """
+import torch
+from torch.flagos import graphs
+x = torch.ones(1 << 14, device="flagos")
+
+def step(*, longer):
+    made = [x * factor for factor in range(32)]
+    total = made[0]
+    for each in made[1:]:
+        total = total + each
+    for _ in range(20 if longer else 0):
+        total = total.neg()
+    return made[3]
+
+before = torch.flagos.memory_allocated()
+with graphs.auto():
+    for _ in range(20):
+        step(longer=False)
+    kept = step(longer=False)
+    followed, runs = graphs.counts()["followed"], graphs.counts()["runs found"]
+    for _ in range(20):  # the run is learnt anew, and what it was is forgotten
+        step(longer=True)
+assert followed > 0
+assert graphs.counts()["runs found"] > runs
+torch.ops.flagos.graphs_release()
+assert torch.flagos.memory_allocated() - before <= 2 * x.nbytes
+assert kept.sum().item() == 3 << 14
+"""
+
+
+def test_what_outlives_a_run_does_not_hold_its_memory(run_python):
+    run_python(OUTLIVES)
 
 
 def test_the_scope_is_restored():

@@ -287,7 +287,9 @@ bool Follower::vacate(Block* block) {
 
 // Gives a tensor that is still alive memory elsewhere; false if it must stay.
 bool Follower::move(Block* block) {
-  if (block->is_lent() || users_ > 1) { // another thread may be on its way to the library with the address
+  // Another thread may be on its way to the library with the address, and another stream may have waited for all that
+  // was done with the tensor: it would not wait for the copy.
+  if (block->is_lent() || users_ > 1 || __atomic_load_n(&has_other_streams, __ATOMIC_ACQUIRE)) {
     return false;
   }
   const c10::intrusive_ptr<c10::StorageImpl> storage = block->owner.lock();
@@ -426,6 +428,9 @@ bool Follower::switches_stream(const Operator& op) {
     return false;
   }
   cut("another stream");
+  if (where_.device >= 0) {
+    __atomic_store_n(&has_other_streams, true, __ATOMIC_RELEASE);
+  }
   if (!traces_.empty() && ++elsewhere_ < kMoved) {
     refuse(op, "another stream");
     return true;

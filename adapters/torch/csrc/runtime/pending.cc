@@ -10,6 +10,7 @@ namespace flagos {
 bool graphs_wanted = false;
 bool calls_pending = false;
 bool calls_queued = false;
+bool has_other_streams = false;
 thread_local bool is_thread_known = false;
 void (*launch_pending_slowly)(const char* why) = nullptr;
 void (*know_thread)() = nullptr;
@@ -90,6 +91,11 @@ void LastLent::lend(const c10::StorageImpl* storage) {
     address_ = address;
     life_ = life;
   }
+}
+
+bool know_other_streams() {
+  launch_pending("another stream");
+  return !__atomic_exchange_n(&has_other_streams, true, __ATOMIC_ACQ_REL) && are_graphs_wanted();
 }
 
 void release_when_launched(c10::StorageImpl* twin) {
