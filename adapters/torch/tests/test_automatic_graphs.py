@@ -462,9 +462,8 @@ def test_writing_a_tensor_of_inference_mode_stays_what_it_is():
         return False
 
     natively = [is_refused(turn) for turn in range(80)]
-    if (
-        torch.flagos.get_device_properties(0).vendor != "cuda"
-    ):  # whose kernels write it all the same
+    # CUDA's kernels write it all the same.
+    if torch.flagos.get_device_properties(0).vendor != "cuda":
         assert natively == [turn % 9 == 1 for turn in range(80)]
     with graphs.auto():
         assert [is_refused(turn) for turn in range(80)] == natively

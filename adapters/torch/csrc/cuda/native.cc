@@ -156,12 +156,12 @@ class CudaBackedGuard final : public c10::impl::DeviceGuardImplInterface {
     return to_flagos(native_guard()->getDefaultStream(resolve(device)));
   }
   c10::Stream getStreamFromGlobalPool(c10::Device device, bool high_priority) const override {
-    begin_stream(resolve(device));
+    know_other_streams(resolve(device).index());
     return to_flagos(native_guard()->getStreamFromGlobalPool(resolve(device), high_priority));
   }
   c10::Stream getNewStream(c10::Device device, int priority) const override {
     open_device();
-    begin_stream(resolve(device));
+    know_other_streams(resolve(device).index());
     return to_flagos(native_guard()->getNewStream(resolve(device), priority));
   }
   c10::Stream exchangeStream(c10::Stream stream) const override {
@@ -222,11 +222,6 @@ class CudaBackedGuard final : public c10::impl::DeviceGuardImplInterface {
   }
 
  private:
-  static void begin_stream(c10::Device device) {
-    if (know_other_streams() && !native->is_capturing(device.index())) {
-      native_guard()->synchronizeDevice(device.index());
-    }
-  }
   static c10::Device resolve(c10::Device device) {
     return c10::Device(c10::kCUDA, device.has_index() ? device.index() : current_device());
   }

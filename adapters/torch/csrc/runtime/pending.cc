@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/pending.h"
 
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+
 #include <utility>
 
 #include "runtime/births.h"
+#include "runtime/native.h"
 
 namespace flagos {
 
@@ -93,9 +96,12 @@ void LastLent::lend(const c10::StorageImpl* storage) {
   }
 }
 
-bool know_other_streams() {
+void know_other_streams(c10::DeviceIndex device) {
   launch_pending("another stream");
-  return !__atomic_exchange_n(&has_other_streams, true, __ATOMIC_ACQ_REL) && are_graphs_wanted();
+  const bool is_first = !__atomic_exchange_n(&has_other_streams, true, __ATOMIC_ACQ_REL);
+  if (is_first && are_graphs_wanted() && !native->is_capturing(device)) {
+    c10::impl::getDeviceGuardImpl(kFlagos)->synchronizeDevice(device);
+  }
 }
 
 void release_when_launched(c10::StorageImpl* twin) {

@@ -34,9 +34,9 @@ extern bool calls_pending;
 // Whether the program has made a stream, or used another one than it began with. Never taken back.
 extern bool has_other_streams;
 
-// To be called before a stream is made. Returns whether it is the first one, and tensors may have moved before: then
-// the device has to be waited for, since their copies are younger than what the program waited for.
-bool know_other_streams();
+// To be called before a stream is made on a device. The first one waits for the device: tensors may have moved before,
+// and their copies are younger than what the program waited for.
+void know_other_streams(c10::DeviceIndex device);
 
 // Whether automatic graphs know that this thread uses the device.
 extern thread_local bool is_thread_known __attribute__((tls_model("initial-exec")));
