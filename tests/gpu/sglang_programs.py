@@ -15,22 +15,16 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from importlib import import_module
-from itertools import count
 from pathlib import Path
 from typing import Any
 
 from tests.bench.gpu import sglang
-from tests.bench.gpu.vllm import kill
-from tests.gpu.vllm_programs import differences
+from tests.gpu.cases import choose, compare, parser, place_on, reported, run_all
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = ROOT / "adapters/sglang/tests/programs"
@@ -124,37 +118,16 @@ def run(name: str, side: str, arguments: argparse.Namespace, models: Path, devic
     environment = sglang.environment(arguments, side, _MODELS)
     environment["PYTHONPATH"] += "".join(f"{os.pathsep}{path}" for path in (PROGRAMS, TINY))
     environment |= {"SERVING_OPTIONS": json.dumps(options), "OMP_NUM_THREADS": "2"}
-    if case.ranks == 1:
-        environment["CUDA_VISIBLE_DEVICES"] = str(device)
-    else:
-        environment["FLAGOS_HOST_DEVICES"] = str(case.ranks)
+    place_on(environment, case, device)
     folders = [str(models / each) for each in case.models]
     command = [sys.executable, str(PROGRAMS / case.program), *folders, "{}"]
-    with open(log, "w") as errors, subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True
-    ) as process:  # fmt: skip
-        try:
-            output, _ = process.communicate(timeout=arguments.seconds)
-        finally:
-            kill(process)  # and processes that it left
-        errors.write(output)
-    lines = [line for line in output.splitlines() if line.startswith("REPORT ")]
-    if process.returncode != 0 or not lines:
-        raise RuntimeError(f"status {process.returncode}: {log.read_text()[-3000:]}")
-    return json.loads(lines[-1].removeprefix("REPORT "))
+    return reported(command, environment, log, arguments.seconds)
 
 
 def judge(name: str, reports: dict[str, Any], expected: dict[str, Any]) -> tuple[str, bool]:
-    """A line about a case, and whether it holds."""
-    broken = {side: r for side, r in reports.items() if isinstance(r, Exception)}
-    if broken:
-        told = "; ".join(f"{side}: {str(why)[-900:]}" for side, why in broken.items())
-        return f"FAILED {told}", False
+    """A line about a case that ran, and whether it holds."""
     ours, pairs = reports["flagos"], CASES[name].pairs
-    different = differences(reports["cuda"], ours) if "cuda" in reports else []
-    line = "ran"
-    if "cuda" in reports:
-        line = "differs: " + ", ".join(different) if different else "same bits"
+    line, different = compare(reports)
     if pairs:
         beside = pairs(ours, expected)
         line += f"; transformers {sum(a == b for a, b in beside)} of {len(beside)}"
@@ -167,60 +140,23 @@ def judge(name: str, reports: dict[str, Any], expected: dict[str, Any]) -> tuple
 def main() -> int:
     """Runs the cases. Returns the exit status."""
     assert __doc__ is not None
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.gpu.sglang_programs",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    command_line = parser("tests.gpu.sglang_programs", __doc__, "float32")
+    command_line.add_argument(
+        "--cuda-path", type=Path, help="on the path of SGLang's own platform alone"
     )
-    parser.add_argument("--cases", default="*", help="patterns of names, by semicolons")
-    parser.add_argument("--jobs", type=int, default=max(1, (os.cpu_count() or 1) // 3))
-    parser.add_argument("--seconds", type=float, default=200.0, help="of each run")
-    parser.add_argument("--sides", default="cuda,flagos", choices=["cuda,flagos", "flagos"])
-    parser.add_argument("--dtype", default="float32")
-    parser.add_argument("--cuda-path", type=Path, help="on the path of SGLang's own platform alone")
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--logs", type=Path)
-    parser.add_argument("--list", action="store_true", help="the cases, and end")
-    arguments = parser.parse_args()
-    patterns = arguments.cases.split(";")
-    chosen = [name for name in CASES if any(fnmatchcase(name, p) for p in patterns)]
-    if arguments.list or not chosen:
-        print("\n".join(CASES))
-        return int(not chosen)
-    import torch
-
-    devices = torch.cuda.device_count()
-    for name in [name for name in chosen if 0 < devices < CASES[name].ranks]:
-        print(f"{name}: not run, it needs {CASES[name].ranks} devices", flush=True)
-        chosen.remove(name)
+    arguments = command_line.parse_args()
+    chosen = choose(arguments, CASES)
     sys.path[:0] = [str(PROGRAMS), str(TINY)]
-    failed, numbers, results = False, count(), {}
     with tempfile.TemporaryDirectory() as folder:
-        place, logs = Path(folder), arguments.logs or Path(folder)
-        logs.mkdir(parents=True, exist_ok=True)
+        place = Path(folder)
         import_module("more").write(place)
         expected = json.loads((place / "expected.json").read_text())
 
-        def sides_of(name: str) -> tuple[str, dict[str, Any], float]:
-            begun, reports, device = time.monotonic(), {}, next(numbers) % max(1, devices)
-            for side in (side for side in CASES[name].sides if side in arguments.sides):
-                log = logs / f"{name.replace(' ', '_').replace(',', '')}-{side}.log"
-                try:
-                    reports[side] = run(name, side, arguments, place, device, log)
-                except (RuntimeError, subprocess.TimeoutExpired) as error:
-                    reports[side] = error
-            return name, reports, time.monotonic() - begun
-
-        with ThreadPoolExecutor(arguments.jobs) as pool:
-            for done in as_completed([pool.submit(sides_of, name) for name in chosen]):
-                name, reports, seconds = done.result()
-                line, holds = judge(name, reports, expected)
-                failed |= not holds
-                results[name] = {"line": line, "holds": holds, "seconds": seconds}
-                print(f"{name} ({seconds:.0f} s): {line}", flush=True)
-                if arguments.json:
-                    arguments.json.write_text(json.dumps(results, indent=1))
-    return int(failed)
+        return run_all(
+            *(chosen, CASES, arguments, arguments.logs or place),
+            lambda name, side, device, log: run(name, side, arguments, place, device, log),
+            lambda name, reports: judge(name, reports, expected),
+        )
 
 
 if __name__ == "__main__":

@@ -19,23 +19,18 @@ with `--dtype float32`.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
-import subprocess
 import sys
 import tempfile
-import time
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from importlib import import_module
-from itertools import count
 from pathlib import Path
 from typing import Any
 
 from adapters.torch.tests.launch import free_port
-from tests.bench.gpu.vllm import ENVIRONMENT, LIBRARIES, kill
+from tests.bench.gpu.vllm import ENVIRONMENT, LIBRARIES
+from tests.gpu.cases import choose, compare, parser, place_on, reported, run_all
 
 PROGRAMS = Path(__file__).resolve().parents[2] / "adapters" / "vllm" / "tests" / "programs"
 _GRAPHS = {
@@ -220,7 +215,6 @@ CASES: dict[str, Case] = {
     "pipeline parallel": _ranks("dense", pipeline_parallel_size=2),
 }
 _BACKENDS = {"triton": "TRITON_ATTN", "flash_attention_3": "FLASH_ATTN", "latent": "TRITON_MLA"}
-_OF_THE_SIDE = ("calls", "device", "fallbacks", "runner", "torch_cuda_kept")
 
 
 def run(case: Case, side: str, dtype: str, models: Path, device: int, log: Path, timeout: float) -> Any:  # fmt: skip
@@ -238,10 +232,7 @@ def run(case: Case, side: str, dtype: str, models: Path, device: int, log: Path,
         "OMP_NUM_THREADS": "2",
         **case.variables,
     }
-    if case.ranks == 1:
-        environment["CUDA_VISIBLE_DEVICES"] = str(device)
-    else:
-        environment["FLAGOS_HOST_DEVICES"] = str(case.ranks)
+    place_on(environment, case, device)
     if side == "flagos":
         config = models / f"{case.attention}.toml"
         environment["FLAGOS_CONFIG"] = str(config)
@@ -250,18 +241,7 @@ def run(case: Case, side: str, dtype: str, models: Path, device: int, log: Path,
         options |= {"attention_backend": _BACKENDS[case.attention], **case.theirs}
     environment["SERVING_OPTIONS"] = json.dumps(options)
     command = [sys.executable, str(PROGRAMS / case.program), *arguments_of(case, models, log)]
-    with open(log, "w") as errors, subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True
-    ) as process:  # fmt: skip
-        try:
-            output, _ = process.communicate(timeout=timeout)
-        finally:
-            kill(process)  # and workers that it left
-        errors.write(output)  # vLLM's own messages
-    lines = [line for line in output.splitlines() if line.startswith("REPORT ")]
-    if process.returncode != 0 or not lines:
-        raise RuntimeError(f"status {process.returncode}: {log.read_text()[-3000:]}")
-    return json.loads(lines[-1].removeprefix("REPORT "))
+    return reported(command, environment, log, timeout)
 
 
 def arguments_of(case: Case, models: Path, log: Path) -> list[str]:
@@ -276,35 +256,12 @@ def arguments_of(case: Case, models: Path, log: Path) -> list[str]:
     return [each for each in given if each]
 
 
-def differences(cuda: dict[str, Any], flagos: dict[str, Any]) -> list[str]:
-    """What the two sides report differently."""
-    names = (cuda.keys() | flagos.keys()) - set(_OF_THE_SIDE)
-    found = []
-    for name in sorted(names):
-        ours, theirs = flagos.get(name), cuda.get(name)
-        if ours == theirs:
-            continue
-        if isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
-            equal = sum(a == b for a, b in zip(ours, theirs, strict=True))
-            found.append(f"{name}: {equal} of {len(ours)} equal")
-        else:
-            found.append(name)
-    return found
-
-
 def judge(name: str, reports: dict[str, Any], expected: dict[str, Any]) -> tuple[str, bool]:
-    """A line about a case, and whether it holds."""
+    """A line about a case that ran, and whether it holds."""
     case = CASES[name]
-    broken = {side: r for side, r in reports.items() if isinstance(r, Exception)}
-    if broken:
-        told = "; ".join(f"{side}: {str(why)[-600:]}" for side, why in broken.items())
-        return f"FAILED {told}", False
     ours = reports["flagos"]
-    different = differences(reports["cuda"], ours) if "cuda" in reports else []
+    line, different = compare(reports)
     fallbacks = {op: n for op, n in ours.get("fallbacks", {}).items() if op not in case.declined}
-    line = "differs: " + ", ".join(different) if different else "same bits"
-    if "cuda" not in reports:
-        line = "ran"
     if fallbacks:
         line += f"; fallbacks {fallbacks}"
     known = expected[case.model] if case.program == "greedy.py" else ours.get("expected")
@@ -319,77 +276,35 @@ def judge(name: str, reports: dict[str, Any], expected: dict[str, Any]) -> tuple
 def main() -> int:
     """Runs the cases. Returns the exit status."""
     assert __doc__ is not None
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.gpu.vllm_programs",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--cases", default="*", help="patterns of names, by semicolons")
-    parser.add_argument("--jobs", type=int, default=max(1, (os.cpu_count() or 1) // 3))
-    parser.add_argument("--seconds", type=float, default=200.0, help="of each run")
-    parser.add_argument("--sides", default="cuda,flagos", choices=["cuda,flagos", "flagos"])
-    parser.add_argument("--dtype", default="bfloat16", help="of models that are not quantized")
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--logs", type=Path)
-    parser.add_argument("--list", action="store_true", help="the cases, and end")
-    arguments = parser.parse_args()
-    patterns = arguments.cases.split(";")
-    chosen = [name for name in CASES if any(fnmatchcase(name, p) for p in patterns)]
-    if arguments.list or not chosen:
-        print("\n".join(CASES))
-        return int(not chosen)
-    folder, sides = Path(os.environ.get("VLLM_PATH", "")), arguments.sides.split(",")
+    arguments = parser("tests.gpu.vllm_programs", __doc__, "bfloat16").parse_args()
+    chosen = choose(arguments, CASES)
+    folder, beside = Path(os.environ.get("VLLM_PATH", "")), "cuda" in arguments.sides
     absent = [name for name in LIBRARIES if not (folder / "vllm" / name).is_file()]
-    if absent and "cuda" in sides:
+    if absent and beside:
         print(f"{folder}/vllm lacks {', '.join(absent)} of vLLM's own wheel for CUDA")
         return 1
-    import torch
-
-    devices = torch.cuda.device_count()
-    for name in [name for name in chosen if 0 < devices < CASES[name].ranks]:
-        print(f"{name}: not run, it needs {CASES[name].ranks} devices", flush=True)
-        chosen.remove(name)
     sys.path.insert(0, str(PROGRAMS))
     tiny = import_module("tiny")
 
-    failed, numbers, results = False, count(), {}
     with tempfile.TemporaryDirectory() as models:
-        logs = arguments.logs or Path(models)
-        logs.mkdir(parents=True, exist_ok=True)
         place = Path(models) / "models"
         place.mkdir()
         tiny.write(place)
         for kernel in _BACKENDS:
             config = place / f"{kernel}.toml"
             route = f'"vllm::paged_attention" = "impl:{kernel}.paged_attention"\n'
-            routed = kernel != "latent" and "cuda" in sides
+            routed = kernel != "latent" and beside
             config.write_text("[ops]\n" + (route if routed else ""))
             config.chmod(0o600)
         expected = json.loads((place / "expected.json").read_text())
 
-        def both(name: str) -> tuple[str, dict[str, Any], float]:
-            begun, reports, device = time.monotonic(), {}, next(numbers) % max(1, devices)
-            for side in (side for side in CASES[name].sides if side in sides):
-                log = logs / f"{name.replace(' ', '_').replace(',', '')}-{side}.log"
-                try:
-                    reports[side] = run(
-                        *(CASES[name], side, arguments.dtype, place, device, log),
-                        arguments.seconds,
-                    )
-                except (RuntimeError, subprocess.TimeoutExpired) as error:
-                    reports[side] = error
-            return name, reports, time.monotonic() - begun
+        def one(name: str, side: str, device: int, log: Path) -> Any:
+            return run(*(CASES[name], side, arguments.dtype, place, device, log), arguments.seconds)
 
-        with ThreadPoolExecutor(arguments.jobs) as pool:
-            for done in as_completed([pool.submit(both, name) for name in chosen]):
-                name, reports, seconds = done.result()
-                line, holds = judge(name, reports, expected)
-                failed |= not holds
-                results[name] = {"line": line, "holds": holds, "seconds": seconds}
-                print(f"{name} ({seconds:.0f} s): {line}", flush=True)
-                if arguments.json:
-                    arguments.json.write_text(json.dumps(results, indent=1))
-    return int(failed)
+        return run_all(
+            *(chosen, CASES, arguments, arguments.logs or Path(models), one),
+            lambda name, reports: judge(name, reports, expected),
+        )
 
 
 if __name__ == "__main__":

@@ -226,9 +226,8 @@ def measure(
 
 def load(job: dict[str, Any]) -> None:
     """Loads the servers in turns, in a process of its own. Prints what SGLang's bench_serving finds."""
-    if (
-        find_spec("datasets") is None
-    ):  # which bench_serving imports for a data set of images, and nothing else needs
+    # bench_serving imports it for a data set of images, and nothing else needs it.
+    if find_spec("datasets") is None:
         sys.modules["datasets"] = ModuleType("datasets")
         vars(sys.modules["datasets"])["load_dataset"] = None
     from sglang.benchmark import serving
