@@ -14,6 +14,7 @@
 #include "runtime/core.h"
 #include "runtime/graphs.h"
 #include "runtime/native.h"
+#include "runtime/pending.h"
 
 namespace flagos {
 
@@ -25,6 +26,7 @@ class NativeGraph final : public at::GraphImplInterface {
   explicit NativeGraph(std::unique_ptr<at::GraphImplInterface> graph) : graph_(std::move(graph)) {}
 
   void capture_begin(at::MempoolId_t pool, at::GraphCaptureMode mode) override {
+    prepare_capture();
     graph_->capture_begin(pool, mode);
     set_capturing(true);
   }

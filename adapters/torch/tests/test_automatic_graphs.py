@@ -616,6 +616,22 @@ def test_what_another_stream_waited_for_stays_where_it_is():
             assert torch.equal(seen.cpu(), step(turn).cpu()), turn
 
 
+@pytest.mark.parametrize("recorded", [False, True])
+def test_what_is_recorded_on_another_stream_does_not_move(recorded: bool):
+    other = torch.flagos.Stream()
+    with graphs.auto():
+        for turn in range(20):
+            repeated(lambda x, turn=turn: x + turn)
+        before = graphs.counts()["tensors moved"]
+        kept = repeated(lambda x: x)
+        if recorded:
+            kept.record_stream(other)
+        for turn in range(3):
+            repeated(lambda x, turn=turn: x + turn)
+        assert (graphs.counts()["tensors moved"] == before) is recorded
+    assert kept.sum().item() == pytest.approx(repeated(lambda x: x).sum().item())
+
+
 def test_gradients_that_another_stream_takes_stay_until_it_has_them():
     """As sharded trainers do: each gradient goes to a buffer on a stream of its own, and ends."""
 

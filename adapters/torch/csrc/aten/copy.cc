@@ -159,6 +159,7 @@ void record_stream(at::Tensor& self, c10::Stream stream) {
       "flagos: record_stream needs a flagos stream, got one of ",
       stream.device());
   lend(self.storage().unsafeGetStorageImpl()); // another stream uses it
+  lend_memory_of(self); // where it moved to, nobody would know of the stream
   device_allocator()->recordStream(self.storage().data_ptr(), stream);
 }
 

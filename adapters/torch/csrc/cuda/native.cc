@@ -156,12 +156,10 @@ class CudaBackedGuard final : public c10::impl::DeviceGuardImplInterface {
     return to_flagos(native_guard()->getDefaultStream(resolve(device)));
   }
   c10::Stream getStreamFromGlobalPool(c10::Device device, bool high_priority) const override {
-    know_other_streams(resolve(device).index());
     return to_flagos(native_guard()->getStreamFromGlobalPool(resolve(device), high_priority));
   }
   c10::Stream getNewStream(c10::Device device, int priority) const override {
     open_device();
-    know_other_streams(resolve(device).index());
     return to_flagos(native_guard()->getNewStream(resolve(device), priority));
   }
   c10::Stream exchangeStream(c10::Stream stream) const override {

@@ -24,6 +24,7 @@ constexpr const char* kNew = "calls that do not repeat";
 constexpr uint8_t kMostLooks = 3;           // at how long tensors of a run live
 constexpr size_t kLarge = size_t(64) << 20; // bytes of a plan that may not fit beside what the pool keeps
 constexpr uint8_t kMostLent = 2;            // times, behind which a call gets no planned memory any more
+constexpr size_t kMostMoves = 1024;         // that nobody waited for
 constexpr int64_t kMoved = 4096;            // calls on another stream, after which that one is followed
 
 // The stream that calls are followed on as the current one, for a scope.
@@ -287,9 +288,7 @@ bool Follower::vacate(Block* block) {
 
 // Gives a tensor that is still alive memory elsewhere; false if it must stay.
 bool Follower::move(Block* block) {
-  // Another thread may be on its way to the library with the address, and another stream may have waited for all that
-  // was done with the tensor: it would not wait for the copy.
-  if (block->is_lent() || users_ > 1 || __atomic_load_n(&has_other_streams, __ATOMIC_ACQUIRE)) {
+  if (block->is_lent() || users_ > 1) { // another thread may be on its way to the library with the address
     return false;
   }
   const c10::intrusive_ptr<c10::StorageImpl> storage = block->owner.lock();
@@ -321,8 +320,28 @@ bool Follower::move(Block* block) {
   if (is_twin) {
     refresh_from_twin(storage.get(), owner, where_.device);
   }
-  ++moved_;
+  note_move(storage->data());
   return true;
+}
+
+// Others who take the address may have waited for all that was done with the tensor before it moved, and would not wait
+// for the copy.
+void Follower::note_move(const void* address) {
+  const Scoped inside(inside_, true); // an event launches what is pending, else
+  if (moves_.size() >= kMostMoves) {
+    wait_for_moves();
+  }
+  moves_.insert(address);
+  last_move_.record(c10::impl::VirtualGuardImpl(kFlagos).getStream(c10::Device(kFlagos, where_.device)));
+  ++moved_;
+}
+
+void Follower::wait_for_moves() {
+  if (!moves_.empty()) {
+    const Scoped inside(inside_, true);
+    last_move_.synchronize();
+    moves_.clear();
+  }
 }
 
 void Follower::launch() {
@@ -428,14 +447,13 @@ bool Follower::switches_stream(const Operator& op) {
     return false;
   }
   cut("another stream");
-  if (where_.device >= 0) {
-    __atomic_store_n(&has_other_streams, true, __ATOMIC_RELEASE);
-  }
   if (!traces_.empty() && ++elsewhere_ < kMoved) {
     refuse(op, "another stream");
     return true;
   }
   release();
+  wait_for_moves();
+  last_move_ = c10::Event(kFlagos);
   elsewhere_ = 0;
   where_ = where;
   return false;
@@ -684,9 +702,8 @@ void Follower::drop_trace(Trace* trace) {
 
 // Moves what still lives in plans that were dropped, whose memory is one piece.
 void Follower::leave_dropped_plans() {
-  const bool is_here = current_stream(where_.device) == where_.stream; // on another one nobody waits for the copy
   for (Block* block : std::exchange(stranded_, {})) {
-    if (is_here && block->is_live()) {
+    if (block->is_live()) {
       move(block);
     }
     block->drop();
@@ -1002,6 +1019,9 @@ void Follower::cut(const char* why) {
 
 void Follower::forget_lent(const c10::StorageImpl* storage) {
   const void* data = storage->data();
+  if (moves_.contains(data)) {
+    wait_for_moves();
+  }
   const c10::StorageImpl* owner = owner_of(storage);
   Block* block = owner != nullptr ? block_of(owner->data_ptr()) : nullptr;
   if (block == nullptr && !addresses_.contains(data)) {
@@ -1151,6 +1171,7 @@ bool Follower::is_used(const Block* block) const {
 void Follower::forked() {
   __atomic_store_n(&graphs_wanted, false, __ATOMIC_RELAXED);
   thread_ = std::this_thread::get_id();
+  moves_.clear(); // the child has no device to wait for
 }
 
 Counts Follower::counts() const {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <ATen/core/stack.h>
+#include <c10/core/Event.h>
 
 #include <algorithm>
 #include <array>
@@ -132,6 +133,8 @@ class Follower {
   bool keep_memory(void* data);
   // Gives the memory of all graphs back, and the graphs with it; false if there was none.
   bool release();
+  // Waits until all tensors that moved are where they moved to.
+  void wait_for_moves();
   void forked();
   Counts counts() const;
   // The calls that were followed, by operator.
@@ -150,6 +153,7 @@ class Follower {
   bool vacate(Block* block);
   void leave_dropped_plans();
   bool move(Block* block);
+  void note_move(const void* address);
   void launch();
   void diverge(const char* why, bool at_a_call);
   void run(const std::vector<Call>& calls, size_t count);
@@ -202,6 +206,8 @@ class Follower {
   std::unordered_multimap<uint64_t, Place> places_; // by the last operators up to there
   std::unordered_set<const void*> addresses_;       // that calls in graphs have, or had
   std::vector<Block*> stranded_;                    // of plans that were dropped, with a reference on each
+  std::unordered_set<const void*> moves_;           // where tensors are whose copies nobody has waited for yet
+  c10::Event last_move_{kFlagos};                   // behind all these copies
   std::vector<c10::StorageImpl*> kept_;             // until what is pending is launched
   std::vector<void*> kept_memory_;                  // likewise
 

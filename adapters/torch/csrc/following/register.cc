@@ -75,6 +75,11 @@ void attach() {
       const Lock lock(follower.mutex);
       return follower.keep_memory(data);
     };
+    wait_for_moves = [] {
+      Follower& follower = Follower::instance();
+      const Lock lock(follower.mutex);
+      follower.wait_for_moves();
+    };
     release_graphs = [] {
       Follower& follower = Follower::instance();
       const Lock lock(follower.mutex);

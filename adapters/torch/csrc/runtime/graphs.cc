@@ -15,7 +15,7 @@ FlagosGraph* at_address(int64_t graph) {
 } // namespace
 
 void begin_capture(FlagosGraph* graph, uint64_t memory, int32_t mode) {
-  launch_pending("a graph of the program");
+  prepare_capture();
   const c10::DeviceIndex device = current_device();
   check(core->graph_capture_begin(graph, device, current_stream(device), memory, mode));
 }

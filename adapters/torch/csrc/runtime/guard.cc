@@ -49,7 +49,6 @@ class FlagosGuard final : public c10::impl::DeviceGuardImplInterface {
   c10::Stream getNewStream(c10::Device device, int priority) const override {
     check(core->init());
     const c10::DeviceIndex index = resolve(device);
-    know_other_streams(index);
     uint64_t id = 0;
     check(core->stream_create(index, priority, &id));
     return to_stream(index, id);

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/pending.h"
 
-#include <c10/core/impl/DeviceGuardImplInterface.h>
-
 #include <utility>
 
 #include "runtime/births.h"
@@ -13,12 +11,12 @@ namespace flagos {
 bool graphs_wanted = false;
 bool calls_pending = false;
 bool calls_queued = false;
-bool has_other_streams = false;
 thread_local bool is_thread_known = false;
 void (*launch_pending_slowly)(const char* why) = nullptr;
 void (*know_thread)() = nullptr;
 void (*forget_lent)(const c10::StorageImpl* storage) = nullptr;
 bool (*release_graphs)() = nullptr;
+void (*wait_for_moves)() = nullptr;
 bool (*keep_until_launched)(c10::StorageImpl* twin) = nullptr;
 bool (*give_back_planned)(void* data) = nullptr;
 const c10::DataPtr* (*planned_block_of)(const c10::DataPtr& memory) = nullptr;
@@ -96,11 +94,10 @@ void LastLent::lend(const c10::StorageImpl* storage) {
   }
 }
 
-void know_other_streams(c10::DeviceIndex device) {
-  launch_pending("another stream");
-  const bool is_first = !__atomic_exchange_n(&has_other_streams, true, __ATOMIC_ACQ_REL);
-  if (is_first && are_graphs_wanted() && !native->is_capturing(device)) {
-    c10::impl::getDeviceGuardImpl(kFlagos)->synchronizeDevice(device);
+void prepare_capture() {
+  launch_pending("a graph of the program");
+  if (wait_for_moves != nullptr) {
+    wait_for_moves();
   }
 }
 

@@ -31,13 +31,6 @@ inline bool are_graphs_wanted() {
 // Whether there are such calls, or calls that are being captured.
 extern bool calls_pending;
 
-// Whether the program has made a stream, or used another one than it began with. Never taken back.
-extern bool has_other_streams;
-
-// To be called before a stream is made on a device. The first one waits for the device: tensors may have moved before,
-// and their copies are younger than what the program waited for.
-void know_other_streams(c10::DeviceIndex device);
-
 // Whether automatic graphs know that this thread uses the device.
 extern thread_local bool is_thread_known __attribute__((tls_model("initial-exec")));
 
@@ -46,6 +39,7 @@ extern void (*launch_pending_slowly)(const char* why);
 extern void (*know_thread)();                                // before the first time that this thread takes an address
 extern void (*forget_lent)(const c10::StorageImpl* storage); // what graphs know of memory that was lent
 extern bool (*release_graphs)();                             // false if there was nothing to give back
+extern void (*wait_for_moves)();                             // of tensors, which no capture may wait for
 extern bool (*keep_until_launched)(c10::StorageImpl* twin);  // false for memory that need not wait
 extern bool (*give_back_planned)(void* data);                // false for memory that is not planned
 extern const c10::DataPtr* (*planned_block_of)(const c10::DataPtr& memory); // null for memory that is not planned
@@ -75,6 +69,9 @@ inline void launch_pending(const char* why) {
     launch_pending_slowly(why);
   }
 }
+
+// To be called before the program begins to capture a graph of its own.
+void prepare_capture();
 
 // To be called before others than operators of flagos on the current stream get the address of a flagos storage: from
 // then on no call on that memory is followed, and it stays where it is.

@@ -31,7 +31,6 @@ _registered: tuple[str, ...] = ()
 _UNFOLLOWED_ROUTES = {
     "foreign": "a kernel of Python serves it, and none is replayed",
     "cpu_fallback": "copies on the CPU serve it",
-    "blocked": "nothing serves it",
 }
 
 
@@ -97,7 +96,7 @@ def declare_native_implementations() -> None:
 
 def _note_on_graphs(entry: PlanEntry) -> explanation.Note | None:
     """Whether automatic graphs follow the calls of an operator, and why not."""
-    if not entry["op"].startswith(("aten::", "quantized::")):
+    if not entry["op"].startswith(("aten::", "quantized::")) or entry["route"] == "blocked":
         return None
     if not torch.ops.flagos.graphs_supported():
         follows, detail = False, f"there are none on the vendor {native().vendor}"
