@@ -95,12 +95,12 @@ def declare_native_implementations() -> None:
 
 
 def _note_on_graphs(entry: PlanEntry) -> explanation.Note | None:
-    """Whether automatic graphs follow the calls of an operator, and why not."""
+    """Whether automatic graphs follow the calls of an operator, and why not; None where there are none, or no calls."""
     if not entry["op"].startswith(("aten::", "quantized::")) or entry["route"] == "blocked":
         return None
     if not torch.ops.flagos.graphs_supported():
-        follows, detail = False, f"there are none on the vendor {native().vendor}"
-    elif entry["route"] == "foreign" and _is_replayed(entry["op"]):
+        return None  # `flagos doctor` says so once
+    if entry["route"] == "foreign" and _is_replayed(entry["op"]):
         follows, detail = True, "that are replayed"
     elif entry["route"] in _UNFOLLOWED_ROUTES:
         follows, detail = False, _UNFOLLOWED_ROUTES[entry["route"]]
