@@ -493,7 +493,7 @@ bool has_mixed_lists(const c10::OperatorHandle& op, const torch::jit::Stack& sta
 
 void BoxedKernel::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, torch::jit::Stack* stack) {
   if (C10_UNLIKELY(enter_op(slot_, name_.c_str()))) {
-    launch_pending(name_.c_str());
+    launch_before_unseen_call(name_.c_str());
     run_on_cpu(op, stack);
     return;
   }
@@ -507,7 +507,7 @@ void BoxedKernel::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet 
     return;
   }
   if (!are_graphs_wanted() || followed_ == nullptr) {
-    launch_pending(name_.c_str());
+    launch_before_unseen_call(name_.c_str());
   } else {
     following::Turn turn(*followed_, *stack);
     if (turn.followed()) {
@@ -595,7 +595,7 @@ void boxed_fallback(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/,
     }
     slot = entry;
   }
-  launch_pending(name.c_str());
+  launch_before_unseen_call(name.c_str());
   enter_op(slot, name.c_str());
   Traits traits = traits_of(op);
   // torch.library.custom_op registers an ADInplaceOrView kernel that raises the counters.

@@ -121,6 +121,8 @@ at::Tensor& copy_(at::Tensor& self, const at::Tensor& src, bool non_blocking) {
     }
   } else {
     launch_pending(Slot<at::_ops::copy_>::name);
+    lend_to_another_stream(self);
+    lend_to_another_stream(src);
   }
   copy(self, src, non_blocking);
   return self;
@@ -153,13 +155,12 @@ at::Tensor lazy_clone(const at::Tensor& self) {
 }
 
 void record_stream(at::Tensor& self, c10::Stream stream) {
-  Slot<at::_ops::record_stream>::enter();
+  Slot<at::_ops::record_stream>::enter_without_work(); // it is lent
   TORCH_CHECK(
       stream.device_type() == kFlagos || (native->owned_by_torch && stream.device_type() == native->type),
       "flagos: record_stream needs a flagos stream, got one of ",
       stream.device());
-  lend(self.storage().unsafeGetStorageImpl()); // another stream uses it
-  lend_memory_of(self); // where it moved to, nobody would know of the stream
+  lend_memory_of(self); // another stream uses it, and nobody would know where it moved to
   device_allocator()->recordStream(self.storage().data_ptr(), stream);
 }
 

@@ -20,7 +20,7 @@ struct Slot {
   static inline const char* name = nullptr; // `aten::name.overload`, for the life of the process
 
   static bool enter() {
-    launch_pending(name);
+    launch_before_unseen_call(name);
     return enter_op(slot, name);
   }
   // For kernels that neither read nor write memory, and for those that automatic graphs know.

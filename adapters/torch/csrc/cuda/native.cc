@@ -166,7 +166,7 @@ class CudaBackedGuard final : public c10::impl::DeviceGuardImplInterface {
     return to_flagos(native_guard()->exchangeStream(to_cuda(stream)));
   }
   void* getStreamNativeHandle(const c10::Stream stream) const override {
-    launch_pending("the handle of a stream");
+    launch_before_unseen_call("the handle of a stream");
     return native_guard()->getStreamNativeHandle(to_cuda(stream)); // a cudaStream_t
   }
   bool queryStream(const c10::Stream& stream) const override {
@@ -216,6 +216,7 @@ class CudaBackedGuard final : public c10::impl::DeviceGuardImplInterface {
     return c10::DeviceCapability(); // every dtype; torch's guard of CUDA does not list them all
   }
   void recordDataPtrOnStream(const c10::DataPtr& data, const c10::Stream& stream) const override {
+    lend(data);
     device_allocator()->recordStream(data, stream);
   }
 

@@ -78,6 +78,7 @@ at::Tensor to_copy(
     }
   }
   launch_pending(Slot<at::_ops::_to_copy>::name);
+  lend_to_another_stream(self);
   Aliases aliases;
   const at::Tensor& alias = aliases.read(self);
   const BelowFunctionality below;

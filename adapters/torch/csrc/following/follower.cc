@@ -159,9 +159,6 @@ bool Follower::begin(Operator& op, torch::jit::Stack& stack, torch::jit::Stack& 
     return false;
   }
   ++calls_;
-  if (C10_UNLIKELY(!stranded_.empty()) && chunk_ == nullptr && open_ == nullptr) {
-    leave_dropped_plans();
-  }
   const auto thread = std::this_thread::get_id();
   if (C10_UNLIKELY(thread != thread_)) {
     cut("another thread");
@@ -178,6 +175,9 @@ bool Follower::begin(Operator& op, torch::jit::Stack& stack, torch::jit::Stack& 
     cut("a graph of the program");
     lend_arguments(on_stack);
     return false;
+  }
+  if (C10_UNLIKELY(!stranded_.empty()) && chunk_ == nullptr && open_ == nullptr) {
+    leave_dropped_plans();
   }
   if (chunk_ != nullptr) {
     if (continues(plain)) {
@@ -308,6 +308,7 @@ bool Follower::move(Block* block) {
       return false;
     }
   }
+  wait_for_unseen();
   const OnStream on(where_);
   c10::DataPtr memory;
   try {
@@ -334,6 +335,25 @@ void Follower::note_move(const void* address) {
   moves_.insert(address);
   last_move_.record(c10::impl::VirtualGuardImpl(kFlagos).getStream(c10::Device(kFlagos, where_.device)));
   ++moved_;
+}
+
+// Nobody knows which memory such calls use: what moves leaves its own to others.
+void Follower::wait_for_unseen() {
+  if (std::exchange(has_unseen_, false)) {
+    const Scoped inside(inside_, true);
+    c10::impl::VirtualGuardImpl(kFlagos).synchronizeDevice(where_.device);
+  }
+}
+
+bool Follower::is_on_another_stream() const {
+  return !inside_ && where_.device >= 0 && current_stream(where_.device) != where_.stream;
+}
+
+void Follower::note_unseen_call() {
+  if (is_on_another_stream()) {
+    wait_for_moves();
+    has_unseen_ = true;
+  }
 }
 
 void Follower::wait_for_moves() {
@@ -984,10 +1004,8 @@ void Follower::lend_arguments(c10::ArrayRef<c10::IValue> arguments) {
   for (const c10::IValue& value : arguments) {
     if (value.isTensor()) {
       lend_memory_of(value.toTensor());
-    } else if (value.isTensorList()) {
-      for (const c10::IValue& each : value.toListRef()) {
-        lend_memory_of(each.toTensor());
-      }
+    } else if (value.isList()) { // of tensors that may be none, too
+      lend_arguments(value.toListRef());
     }
   }
 }
@@ -1000,6 +1018,8 @@ void Follower::want(bool graphs) {
     if (place_.trace != nullptr) {
       lose_place();
     }
+    wait_for_moves();
+    has_unseen_ = true;
   }
   __atomic_store_n(&graphs_wanted, graphs, __ATOMIC_RELAXED);
 }
@@ -1017,13 +1037,13 @@ void Follower::cut(const char* why) {
   }
 }
 
-void Follower::forget_lent(const c10::StorageImpl* storage) {
-  const void* data = storage->data();
+void Follower::forget_lent(const c10::DataPtr& memory) {
+  const void* data = memory.get();
   if (moves_.contains(data)) {
     wait_for_moves();
   }
-  const c10::StorageImpl* owner = owner_of(storage);
-  Block* block = owner != nullptr ? block_of(owner->data_ptr()) : nullptr;
+  const c10::DataPtr* owned = owned_memory(memory);
+  Block* block = owned != nullptr ? block_of(*owned) : nullptr;
   if (block == nullptr && !addresses_.contains(data)) {
     return;
   }
@@ -1172,6 +1192,7 @@ void Follower::forked() {
   __atomic_store_n(&graphs_wanted, false, __ATOMIC_RELAXED);
   thread_ = std::this_thread::get_id();
   moves_.clear(); // the child has no device to wait for
+  has_unseen_ = false;
 }
 
 Counts Follower::counts() const {

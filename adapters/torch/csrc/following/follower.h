@@ -127,7 +127,7 @@ class Follower {
   // Has what is pending launched.
   void cut(const char* why);
   // Others know this memory from now on: graphs that do end.
-  void forget_lent(const c10::StorageImpl* storage);
+  void forget_lent(const c10::DataPtr& memory);
   // Keeps memory until what is pending is launched; false if nothing is.
   bool keep(c10::StorageImpl* twin);
   bool keep_memory(void* data);
@@ -135,6 +135,10 @@ class Follower {
   bool release();
   // Waits until all tensors that moved are where they moved to.
   void wait_for_moves();
+  // Whether this thread's calls go to another stream than the one that is followed.
+  bool is_on_another_stream() const;
+  // A call comes whose memory is not known.
+  void note_unseen_call();
   void forked();
   Counts counts() const;
   // The calls that were followed, by operator.
@@ -154,6 +158,7 @@ class Follower {
   void leave_dropped_plans();
   bool move(Block* block);
   void note_move(const void* address);
+  void wait_for_unseen();
   void launch();
   void diverge(const char* why, bool at_a_call);
   void run(const std::vector<Call>& calls, size_t count);
@@ -208,6 +213,7 @@ class Follower {
   std::vector<Block*> stranded_;                    // of plans that were dropped, with a reference on each
   std::unordered_set<const void*> moves_;           // where tensors are whose copies nobody has waited for yet
   c10::Event last_move_{kFlagos};                   // behind all these copies
+  bool has_unseen_ = false;                         // calls on other streams, which may still use what is about to move
   std::vector<c10::StorageImpl*> kept_;             // until what is pending is launched
   std::vector<void*> kept_memory_;                  // likewise
 

@@ -60,10 +60,10 @@ void attach() {
         (void)user;
       }
     };
-    forget_lent = [](const c10::StorageImpl* storage) {
+    forget_lent = [](const c10::DataPtr& memory) {
       Follower& follower = Follower::instance();
       const Lock lock(follower.mutex);
-      follower.forget_lent(storage);
+      follower.forget_lent(memory);
     };
     keep_until_launched = [](c10::StorageImpl* twin) {
       Follower& follower = Follower::instance();
@@ -79,6 +79,16 @@ void attach() {
       Follower& follower = Follower::instance();
       const Lock lock(follower.mutex);
       follower.wait_for_moves();
+    };
+    is_on_another_stream = [] {
+      Follower& follower = Follower::instance();
+      const Lock lock(follower.mutex);
+      return follower.is_on_another_stream();
+    };
+    note_unseen_call = [] {
+      Follower& follower = Follower::instance();
+      const Lock lock(follower.mutex);
+      follower.note_unseen_call();
     };
     release_graphs = [] {
       Follower& follower = Follower::instance();

@@ -21,6 +21,15 @@ inline const c10::StorageImpl* owner_of(const c10::StorageImpl* storage) {
   return owner_of(const_cast<c10::StorageImpl*>(storage));
 }
 
+// The same for the memory of a flagos storage: what the owner has of the pool or of a plan.
+inline const c10::DataPtr* owned_memory(const c10::DataPtr& memory) {
+  if (C10_LIKELY(!native->by_copies)) {
+    const c10::StorageImpl* twin = twin_of(memory);
+    return twin != nullptr ? &twin->data_ptr() : nullptr;
+  }
+  return is_from_pool(memory) || block_of(memory) != nullptr ? &memory : nullptr;
+}
+
 // The label of memory from plans.
 inline c10::Device label_of(c10::DeviceIndex device) {
   return native->by_copies ? c10::Device(kFlagos, device) : native_device(device);

@@ -96,7 +96,7 @@ Program::Program(c10::ArrayRef<int64_t> words, size_t num_inputs) {
 
 void Program::run(const Signature& signature, torch::jit::Stack* stack, size_t num_arguments) const {
   const DeviceScope scope(signature.device);
-  launch_pending("a kernel of Python");
+  launch_before_unseen_call("a kernel of Python");
   drain_current_stream(signature.device); // where the host computes; elsewhere it throws in a forked child
   const c10::ArrayRef<FlagosBlock> blocks(recording_->blocks, recording_->num_blocks);
   Memories memories{signature, {}, {}};

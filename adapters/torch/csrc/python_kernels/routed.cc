@@ -242,7 +242,7 @@ class Routed {
 
   // A recorder inside the call sees `call`, and nothing of the calls around this one.
   void call_python(const c10::OperatorHandle& op, torch::jit::Stack* stack, Pending& call) {
-    launch_pending(name_.c_str());
+    launch_before_unseen_call(name_.c_str());
     const Scoped scope(pending, &call);
     serve(op, stack, traits_, [&](torch::jit::Stack* converted) { python_.callBoxed(op, native->keys, converted); });
   }
@@ -273,7 +273,7 @@ class Routed {
   }
 
   void leave_to_native(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-    launch_pending(name_.c_str());
+    launch_before_unseen_call(name_.c_str());
     log_dispatch(slot_, name_.c_str(), native->name_in_logs());
     native->serve(op, stack, traits_);
   }

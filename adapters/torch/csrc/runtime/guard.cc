@@ -60,7 +60,7 @@ class FlagosGuard final : public c10::impl::DeviceGuardImplInterface {
     return previous;
   }
   void* getStreamNativeHandle(const c10::Stream stream) const override {
-    launch_pending("the handle of a stream");
+    launch_before_unseen_call("the handle of a stream");
     void* handle = nullptr;
     check(core->stream_native(stream.device_index(), static_cast<uint64_t>(stream.id()), &handle));
     // The core's number of the stream where the vendor's library has no handles.
@@ -142,6 +142,7 @@ class FlagosGuard final : public c10::impl::DeviceGuardImplInterface {
     return c10::DeviceCapability(); // the default has every data type, and the CPU serves every one
   }
   void recordDataPtrOnStream(const c10::DataPtr& data, const c10::Stream& stream) const override {
+    lend(data);
     device_allocator()->recordStream(data, stream);
   }
 

@@ -67,7 +67,7 @@ class FlagosHooks final : public at::PrivateUse1HooksInterface {
   // `storage.resize_(nbytes)`: keeps the first min(old, nbytes) bytes, as every backend does.
   void resizePrivateUse1Bytes(const c10::Storage& storage, size_t nbytes) const override {
     c10::StorageImpl* impl = storage.unsafeGetStorageImpl();
-    launch_pending("storage.resize_");
+    launch_before_unseen_call("storage.resize_");
     drain_current_stream(impl->device().index());
     TORCH_CHECK(impl->resizable(), "Trying to resize storage that is not resizable"); // such as shared memory
     native->resize(impl, nbytes);

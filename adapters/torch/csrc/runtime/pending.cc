@@ -14,9 +14,11 @@ bool calls_queued = false;
 thread_local bool is_thread_known = false;
 void (*launch_pending_slowly)(const char* why) = nullptr;
 void (*know_thread)() = nullptr;
-void (*forget_lent)(const c10::StorageImpl* storage) = nullptr;
+void (*forget_lent)(const c10::DataPtr& memory) = nullptr;
 bool (*release_graphs)() = nullptr;
 void (*wait_for_moves)() = nullptr;
+bool (*is_on_another_stream)() = nullptr;
+void (*note_unseen_call)() = nullptr;
 bool (*keep_until_launched)(c10::StorageImpl* twin) = nullptr;
 bool (*give_back_planned)(void* data) = nullptr;
 const c10::DataPtr* (*planned_block_of)(const c10::DataPtr& memory) = nullptr;
@@ -62,10 +64,10 @@ void launch_before_lending() {
   }
 }
 
-void note_lent(const c10::StorageImpl* storage) {
-  const bool is_new = LentMemory::instance().add(storage->data());
+void note_lent(const c10::DataPtr& memory) {
+  const bool is_new = LentMemory::instance().add(memory.get());
   if (C10_UNLIKELY(is_new && forget_lent != nullptr)) {
-    forget_lent(storage);
+    forget_lent(memory);
   }
 }
 
@@ -73,8 +75,14 @@ void note_lent(const c10::StorageImpl* storage) {
 
 void lend(const c10::StorageImpl* storage) {
   if (has_memory(storage)) {
+    lend(storage->data_ptr());
+  }
+}
+
+void lend(const c10::DataPtr& memory) {
+  if (memory) {
     launch_before_lending();
-    note_lent(storage);
+    note_lent(memory);
   }
 }
 
@@ -88,7 +96,7 @@ void LastLent::lend(const c10::StorageImpl* storage) {
   // Of memory without a known life graphs may have learnt since, if there were any.
   const bool is_noted = address == address_ && life == life_ && (life != 0 || forget_lent == nullptr);
   if (C10_UNLIKELY(!is_noted)) {
-    note_lent(storage);
+    note_lent(storage->data_ptr());
     address_ = address;
     life_ = life;
   }

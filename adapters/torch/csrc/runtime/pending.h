@@ -36,12 +36,14 @@ extern thread_local bool is_thread_known __attribute__((tls_model("initial-exec"
 
 // What the room `following` does; null as long as nothing was followed in the process.
 extern void (*launch_pending_slowly)(const char* why);
-extern void (*know_thread)();                                // before the first time that this thread takes an address
-extern void (*forget_lent)(const c10::StorageImpl* storage); // what graphs know of memory that was lent
-extern bool (*release_graphs)();                             // false if there was nothing to give back
-extern void (*wait_for_moves)();                             // of tensors, which no capture may wait for
-extern bool (*keep_until_launched)(c10::StorageImpl* twin);  // false for memory that need not wait
-extern bool (*give_back_planned)(void* data);                // false for memory that is not planned
+extern void (*know_thread)();                               // before the first time that this thread takes an address
+extern void (*forget_lent)(const c10::DataPtr& memory);     // what graphs know of memory that was lent
+extern bool (*release_graphs)();                            // false if there was nothing to give back
+extern void (*wait_for_moves)();                            // of tensors, which no capture may wait for
+extern bool (*is_on_another_stream)();                      // than the one that is followed
+extern void (*note_unseen_call)();                          // that they see nothing of
+extern bool (*keep_until_launched)(c10::StorageImpl* twin); // false for memory that need not wait
+extern bool (*give_back_planned)(void* data);               // false for memory that is not planned
 extern const c10::DataPtr* (*planned_block_of)(const c10::DataPtr& memory); // null for memory that is not planned
 
 inline void know_this_thread() {
@@ -70,12 +72,21 @@ inline void launch_pending(const char* why) {
   }
 }
 
+// To be called before a call that automatic graphs do not see touches memory: it may do so on another stream.
+inline void launch_before_unseen_call(const char* name) {
+  launch_pending(name);
+  if (are_graphs_wanted()) {
+    note_unseen_call();
+  }
+}
+
 // To be called before the program begins to capture a graph of its own.
 void prepare_capture();
 
 // To be called before others than operators of flagos on the current stream get the address of a flagos storage: from
 // then on no call on that memory is followed, and it stays where it is.
 void lend(const c10::StorageImpl* storage);
+void lend(const c10::DataPtr& memory); // of a flagos storage
 
 // What was lent last to one who borrows the same memory in most calls: it is not looked up again.
 class LastLent {
@@ -92,6 +103,14 @@ template <class Tensor>
 void lend_memory_of(const Tensor& tensor) {
   if (tensor.defined() && tensor.device().type() == kFlagos && tensor.has_storage()) {
     lend(tensor.storage().unsafeGetStorageImpl());
+  }
+}
+
+// The same if the current stream is another than the one that is followed.
+template <class Tensor>
+void lend_to_another_stream(const Tensor& tensor) {
+  if (are_graphs_wanted() && is_on_another_stream()) {
+    lend_memory_of(tensor);
   }
 }
 

@@ -63,7 +63,7 @@ class LibraryAllocator final : public CoreAllocator {
     return nullptr; // torch would read and write raw device memory
   }
   void copy_data(void* destination, const void* source, std::size_t count) const override {
-    launch_pending("a copy of a storage");
+    launch_before_unseen_call("a copy of a storage");
     copy_device_memory(static_cast<c10::DeviceIndex>(core->mem_device_of(destination)), destination, source, count);
   }
   void emptyCache(c10::MempoolId_t pool) override {

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -175,3 +178,100 @@ def test_the_memory_of_graphs_goes_back() -> None:
     with torch.flagos.graphs.auto(False):
         expected = [step(turn) for turn in range(2 * TURNS)]
     assert torch.equal(torch.stack(first + again), torch.stack(expected))
+
+
+def in_time(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.to("cpu", non_blocking=True)
+
+
+def written(tensor: torch.Tensor) -> torch.Tensor:
+    tensor.copy_(torch.full(tensor.shape, -1).pin_memory(), non_blocking=True)
+    return tensor
+
+
+def resized(tensor: torch.Tensor) -> torch.Tensor:
+    tensor.untyped_storage().resize_(2 * tensor.nbytes)
+    return tensor
+
+
+def without_graphs(tensor: torch.Tensor) -> torch.Tensor:
+    with torch.flagos.graphs.auto(False):
+        return tensor + 0
+
+
+# What another stream does with a tensor, other than by operators that automatic graphs see.
+UNSEEN: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "copy to the host": in_time,
+    "copy from the host": written,
+    "number": lambda tensor: torch.tensor(tensor[3].item()),
+    "operator of the CPU": torch.special.i0e,
+    "resized storage": resized,
+    "graphs turned off": without_graphs,
+    "index": lambda tensor: torch.arange(128.0).to("flagos")[tensor],
+}
+
+
+def used_elsewhere(
+    use: Callable[[torch.Tensor], torch.Tensor], *, busy: bool
+) -> list[torch.Tensor]:
+    """Has another stream use what moves before or, while that stream is `busy`, behind the use."""
+    x, other = torch.arange(4096, device="flagos"), torch.flagos.Stream()
+    work, seen = torch.zeros(8, device="flagos"), []
+
+    def step(turn: int) -> torch.Tensor:
+        y = x
+        for _ in range(40):
+            y = y * 0 + turn
+        return y
+
+    def elsewhere(kept: torch.Tensor, ready: torch.flagos.Event) -> None:
+        with torch.flagos.stream(other):
+            other.wait_event(ready)
+            for _ in range(60 if busy else 0):
+                work.add_(1)
+            seen.append(use(kept))
+
+    torch.flagos.empty_cache()  # and the graphs that know what was lent
+    for turn in range(20):
+        step(turn % 3)
+    for turn in range(5):
+        for _ in range(3):
+            step(turn)
+            step(turn + 7)
+        kept, ready = step(turn), torch.flagos.Event()
+        ready.record()
+        if busy:
+            elsewhere(kept, ready)
+        step(turn + 7)
+        step(turn + 7)
+        if not busy:
+            elsewhere(kept, ready)
+        other.synchronize()
+        seen[-1] = seen[-1].cpu()
+        torch.flagos.synchronize()
+    return seen
+
+
+def compare_uses() -> None:
+    """Prints each use that sees something else with graphs; run where every call takes its time."""
+    for name, use in UNSEEN.items():
+        # Memory that is resized while another stream uses it is the program's own fault.
+        for busy in (False, True) if use is not resized else (False,):
+            expected = used_elsewhere(use, busy=busy)
+            with torch.flagos.graphs.auto():
+                given = used_elsewhere(use, busy=busy)
+            if not all(map(torch.equal, given, expected)):
+                print(name, "of a busy stream" if busy else "")
+
+
+def test_another_stream_sees_what_moves() -> None:
+    script = "from core.vendors.ascend.tests import test_automatic_graphs as t; t.compare_uses()"
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "SIMULATED_ASCEND_DELAY_US": "50"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, ""), done.stdout + done.stderr

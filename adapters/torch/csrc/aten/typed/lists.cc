@@ -69,7 +69,7 @@ template <class Op, size_t kWritten, class... Arguments>
 struct TypedLists<Op, kWritten, void(Arguments...)> {
   static void call(Arguments... arguments) {
     if (C10_UNLIKELY(Slot<Op>::enter_without_work())) {
-      launch_pending(Slot<Op>::name);
+      launch_before_unseen_call(Slot<Op>::name);
       return at::native::call_fallback_fn_symint<&run_on_cpu, Op>::call(arguments...);
     }
     if (C10_UNLIKELY(has_mixed_lists<Op>(arguments...))) {

@@ -293,7 +293,7 @@ struct Typed<Op, Result(Arguments...)> {
       }
     }
     if (C10_UNLIKELY(Slot<Op>::enter_without_work())) {
-      launch_pending(Slot<Op>::name);
+      launch_before_unseen_call(Slot<Op>::name);
       return at::native::call_fallback_fn_symint<&run_on_cpu, Op>::call(arguments...);
     }
     if (C10_UNLIKELY(has_mixed_lists<Op>(arguments...))) {
