@@ -16,6 +16,12 @@ pub struct Stream(pub *mut c_void);
 /// data of all, where a ring passes twice one rank's on.
 pub const GATHERED: usize = 1 << 20;
 
+/// Whether data of a type are gathered: frameworks reduce them then, and torch adds no `uint64`.
+#[must_use]
+pub const fn is_gathered(dtype: DType) -> bool {
+    !matches!(dtype, DType::UInt64)
+}
+
 /// A reduction that an engine has, and the work that is left to the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lowered {
@@ -75,8 +81,8 @@ pub trait Communicator: Send + Sync {
     /// Whether the engine has this reduction of a type. If not, [`Communicator::lower`] tells how to compose it.
     fn reduces(&self, op: ReduceOp, dtype: DType) -> bool;
 
-    /// Notes a call whose data the caller gathers, because the engine lacks its reduction.
-    fn note_gathered(&self, _op: ReduceOp, _dtype: DType) {}
+    /// Notes a call for which the caller gathers this many bytes of all ranks, because the engine lacks its reduction.
+    fn note_gathered(&self, _op: ReduceOp, _dtype: DType, _bytes: usize) {}
 
     /// The reduction to call with, and the work left to the caller where the engine lacks the call's reduction. Fails for
     /// one that would have to gather more than [`GATHERED`].
@@ -98,22 +104,29 @@ pub trait Communicator: Send + Sync {
         let gathers = !self.reduces(reduce, dtype);
         if gathers {
             let bytes = call.bytes() * self.size();
-            if bytes > GATHERED {
-                return Err(Error::new(
+            let lacks = |instead: &str| {
+                Err(Error::new(
                     ErrorKind::Unsupported,
                     format!(
-                        "{call} on rank {}: {} has no {} of {}, and flagos gathers no more than {} of all ranks for it, not \
-                         {}: reduce another type, smaller parts, or tensors on the CPU",
+                        "{call} on rank {}: {} has no {} of {}, and flagos gathers {instead}, or tensors on the CPU",
                         self.rank(),
                         self.library().unwrap_or_else(|| self.engine().to_owned()),
                         reduce.name(),
                         dtype.name(),
-                        size_of_bytes(GATHERED),
-                        size_of_bytes(bytes),
                     ),
+                ))
+            };
+            if !is_gathered(dtype) {
+                return lacks("none for it: reduce another type");
+            }
+            if bytes > GATHERED {
+                return lacks(&format!(
+                    "no more than {} of all ranks for it, not {}: reduce another type, smaller parts",
+                    size_of_bytes(GATHERED),
+                    size_of_bytes(bytes),
                 ));
             }
-            self.note_gathered(reduce, dtype);
+            self.note_gathered(reduce, dtype, bytes);
         }
         Ok(Lowered {
             reduce,

@@ -7,6 +7,7 @@
 //!
 //! * [`collective`] describes one call, [`dtype`] its elements, and [`reduce`] its reduction.
 //! * [`communicator`] is the trait, [`config`] the description of a group, [`engine`] chooses among the engines.
+//! * [`gathered`] counts the reductions that an engine lacks and callers compose.
 //! * [`group`] is a framework's process group: communicators on host and devices, lanes, the flight recorder.
 //! * [`abi`] is the C table.
 //!
@@ -26,6 +27,8 @@ pub mod dtype;
 pub mod engine;
 #[cfg(not(loom))]
 pub mod error;
+#[cfg(not(loom))]
+pub mod gathered;
 #[cfg(not(loom))]
 pub mod group;
 #[cfg(not(loom))]

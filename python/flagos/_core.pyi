@@ -71,11 +71,20 @@ def comm_capsule() -> object:
 comm_abi_version: int
 """Version of the layout of the table of :func:`comm_capsule`."""
 
-def comm_engines(library: str | None = None) -> list[tuple[str, bool, str]]:
-    """Every engine of collectives: (name, whether it can be used, its library or the reason why not).
+def comm_engines(
+    library: str | None = None, vendor: str = ""
+) -> list[tuple[str, bool, str, list[tuple[str, list[str], bool, bool]]]]:
+    """Every engine of collectives: (name, whether it can be used, its library or the reason why not, what it lacks).
 
-    ``library`` is the file to try for engines of vendors; without it they search by name.
+    ``library`` is the file to try for engines of vendors; without it they search by name. What a library lacks on
+    devices of ``vendor``: (dtype, operations, whether the dtype has no other, whether small data are gathered).
     """
+
+comm_gathered_most: int
+"""The most bytes of all ranks together that are gathered for a reduction that a library lacks."""
+
+def comm_gathered() -> list[tuple[str, str, str, int, int]]:
+    """The reductions that libraries lacked in this process: (library, operation, dtype, calls, bytes of all ranks)."""
 
 def comm_settings() -> tuple[str, str, int, str]:
     """(engine, library, window in bytes, dump folder) of the environment.

@@ -27,13 +27,10 @@ fn comm_capsule(py: Python<'_>) -> PyResult<Py<PyAny>> {
     }
 }
 
-/// `(name, usable, details)` for every engine; the details are the library and its version, or why it is unusable.
+/// Every engine, with what its library lacks on devices of the vendor.
 #[pyfunction]
-#[pyo3(signature = (library = None))]
-fn comm_engines(
-    py: Python<'_>,
-    library: Option<String>,
-) -> PyResult<Vec<(&'static str, bool, String)>> {
+#[pyo3(signature = (library = None, vendor = String::new()))]
+fn comm_engines(py: Python<'_>, library: Option<String>, vendor: String) -> PyResult<Vec<Engine>> {
     let library = library.map(CString::new).transpose();
     let library = library.map_err(|error| PyValueError::new_err(error.to_string()))?;
     Ok(py.detach(|| {
@@ -45,7 +42,7 @@ fn comm_engines(
                     library: library
                         .as_ref()
                         .map(|path| path.to_string_lossy().into_owned().into()),
-                    vendor: String::new(),
+                    vendor: vendor.clone(),
                     device: -1,
                     vendor_engine: None,
                     rank: 0,
@@ -59,15 +56,39 @@ fn comm_engines(
                         name,
                         true,
                         "built in; processes of one host, host memory".to_owned(),
+                        vec![],
                     ),
                     _ => match flagos_comm::library::probe(name, &config) {
-                        Ok(found) => (name, true, found),
-                        Err(error) => (name, false, error.to_string()),
+                        Ok(found) => {
+                            let lacking = found.lacking.iter().map(lacking).collect();
+                            (name, true, found.library, lacking)
+                        }
+                        Err(error) => (name, false, error.to_string(), vec![]),
                     },
                 }
             })
             .collect()
     }))
+}
+
+/// `(name, usable, details, lacking)`; the details are the library and its version, or why it is unusable.
+type Engine = (&'static str, bool, String, Vec<Lacking>);
+
+/// `(dtype, operations, whether these are all of it, whether they are gathered)`.
+type Lacking = (&'static str, Vec<&'static str>, bool, bool);
+
+fn lacking(one: &flagos_comm::library::Lacking) -> Lacking {
+    let ops = one.ops.iter().map(|op| op.name()).collect();
+    (one.dtype.name(), ops, one.has_none, one.gathered)
+}
+
+/// `(library, operation, dtype, calls, bytes)` of the reductions that this process has gathered for.
+#[pyfunction]
+fn comm_gathered() -> Vec<(String, &'static str, &'static str, u64, u64)> {
+    flagos_comm::gathered::of_process()
+        .into_iter()
+        .map(|(one, count)| (one.library, one.op, one.dtype, count.calls, count.bytes))
+        .collect()
 }
 
 /// `(engine, library, window in bytes, dump folder)` of the environment; empty or 0 for a variable that is not set.
@@ -87,7 +108,9 @@ fn comm_settings(py: Python<'_>) -> PyResult<(String, String, u64, String)> {
 /// Adds the functions to the module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("comm_abi_version", abi::FLAGOS_COMM_ABI_VERSION)?;
+    module.add("comm_gathered_most", flagos_comm::communicator::GATHERED)?;
     module.add_function(wrap_pyfunction!(comm_capsule, module)?)?;
     module.add_function(wrap_pyfunction!(comm_engines, module)?)?;
+    module.add_function(wrap_pyfunction!(comm_gathered, module)?)?;
     module.add_function(wrap_pyfunction!(comm_settings, module)?)
 }

@@ -50,12 +50,11 @@ pub(super) fn recent_error() -> Option<String> {
 }
 
 /// Whether HCCL reduces `float64` and `uint64` on the chip. Chips before the Ascend 950 have names of two families; any other
-/// chip is left to the library.
-pub(super) fn reduces_wide_numbers() -> bool {
-    let name = API.get().and_then(|api| {
-        // SAFETY: the name is static.
-        unsafe { text((api.get_soc_name)()) }
-    });
+/// chip, also of another vendor, is left to the library.
+pub(super) fn reduces_wide_numbers(config: &Config) -> bool {
+    let api = (config.vendor == VENDOR).then(api).and_then(Result::ok);
+    // SAFETY: the name is static.
+    let name = api.and_then(|api| unsafe { text((api.get_soc_name)()) });
     name.is_none_or(|name| {
         let is_310 = name.starts_with("Ascend310");
         let is_910 = name.starts_with("Ascend910") && !name.starts_with("Ascend910_95");

@@ -1,6 +1,5 @@
 //! A [`Communicator`] over any dialect. It translates types, and composes the collectives that a library lacks.
 
-use std::collections::BTreeMap;
 use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -8,8 +7,10 @@ use parking_lot::Mutex;
 
 use super::acl::{Context, Entered};
 use super::dialect::{Dialect, Request, Verb};
+use super::table::{by_values, reduces};
 use crate::Config;
 use crate::communicator::{Communicator, Stream};
+use crate::gathered::Gathered;
 use crate::{Collective, DType, Error, ErrorKind, Kind, ReduceOp, Result};
 
 /// One rank's end of a group through a vendor's library.
@@ -24,8 +25,8 @@ pub struct LibraryCommunicator {
     turn: Mutex<()>,
     aborted: AtomicBool,
     reason: Mutex<String>,
-    /// The reductions that the library lacks and the caller has gathered for, with the number of calls.
-    gathered: Mutex<BTreeMap<String, u64>>,
+    /// The reductions that the library lacks and the caller has gathered for.
+    gathered: Gathered,
 }
 
 impl LibraryCommunicator {
@@ -39,7 +40,7 @@ impl LibraryCommunicator {
             turn: Mutex::new(()),
             aborted: AtomicBool::new(false),
             reason: Mutex::default(),
-            gathered: Mutex::default(),
+            gathered: Gathered::default(),
         }
     }
 
@@ -61,10 +62,10 @@ impl LibraryCommunicator {
 
     /// The library's type of bytes, and the bytes of `count` elements: data that is only moved is moved as bytes.
     fn movement(&self, count: usize, dtype: DType) -> Result<(i32, usize)> {
-        let code = self
-            .dialect
+        let table = self.dialect.table();
+        let code = table
             .dtype(DType::UInt8)
-            .or_else(|| self.dialect.dtype(DType::Int8));
+            .or_else(|| table.dtype(DType::Int8));
         let code =
             code.ok_or_else(|| Error::new(ErrorKind::Internal, "a dialect without bytes"))?;
         Ok((code, count * dtype.size()))
@@ -80,14 +81,14 @@ impl LibraryCommunicator {
         };
         let (dtype, op) = by_values(call.dtype, call.reduce);
         let count = call.bytes() / dtype.size();
-        let code = self.dialect.reduced_dtype(dtype, op).ok_or_else(|| {
+        let table = self.dialect.table();
+        let code = table.reduced_dtype(dtype, op).ok_or_else(|| {
             unsupported(&format!("{} of {}", call.reduce.name(), call.dtype.name()))
         })?;
         if op == ReduceOp::PremulSum {
             return Ok((code, count, self.dialect.premul(call.factor, dtype)?));
         }
-        let op = self
-            .dialect
+        let op = table
             .op(op)
             .ok_or_else(|| unsupported(&format!("{} of {}", call.reduce.name(), dtype.name())))?;
         Ok((code, count, op))
@@ -270,19 +271,6 @@ impl LibraryCommunicator {
     }
 }
 
-/// The type and the operation that reduce values of a type.
-fn by_values(dtype: DType, op: ReduceOp) -> (DType, ReduceOp) {
-    match (dtype, op) {
-        // A complex number is reduced as two real numbers.
-        (DType::Complex64, op) => (DType::Float32, op),
-        (DType::Complex128, op) => (DType::Float64, op),
-        // Equal to the maximum, because the values are 0 or 1.
-        (DType::Bool, ReduceOp::Sum | ReduceOp::BitOr) => (dtype, ReduceOp::Max),
-        (DType::Bool, ReduceOp::Prod | ReduceOp::BitAnd) => (dtype, ReduceOp::Min),
-        other => other,
-    }
-}
-
 /// The lists of an exchange with one rank: one buffer for it, none for the others.
 fn one(size: usize, rank: usize, address: *const u8, count: usize) -> (Vec<*const u8>, Vec<usize>) {
     let (mut addresses, mut counts) = (vec![null(); size], vec![0; size]);
@@ -316,23 +304,20 @@ impl Communicator for LibraryCommunicator {
     }
 
     fn reduces(&self, op: ReduceOp, dtype: DType) -> bool {
-        let (dtype, op) = by_values(dtype, op);
-        let has_op = match op {
-            ReduceOp::PremulSum => self.dialect.has_premul(),
-            op => self.dialect.op(op).is_some(),
-        };
-        has_op && self.dialect.reduced_dtype(dtype, op).is_some()
+        let table = self.dialect.table();
+        match op {
+            ReduceOp::PremulSum => {
+                self.dialect.has_premul() && reduces(table, ReduceOp::Sum, dtype)
+            }
+            op => reduces(table, op, dtype),
+        }
     }
 
-    fn note_gathered(&self, op: ReduceOp, dtype: DType) {
-        let reduction = format!("{} of {}", op.name(), dtype.name());
-        let mut gathered = self.gathered.lock();
-        let calls = gathered.entry(reduction.clone()).or_default();
-        *calls += 1;
-        if *calls == 1 {
-            let library = self.dialect.library();
+    fn note_gathered(&self, op: ReduceOp, dtype: DType, bytes: usize) {
+        let library = self.dialect.library();
+        if self.gathered.count(library, op, dtype, bytes) {
             tracing::warn!(
-                reduction,
+                reduction = format!("{} of {}", op.name(), dtype.name()),
                 library,
                 group = self.name,
                 "the library lacks a reduction: each rank gathers the data of all and reduces them itself"
@@ -412,7 +397,7 @@ impl Communicator for LibraryCommunicator {
             "library": self.dialect.library(),
             "group": self.name,
             "rank": self.rank,
-            "gathered": *self.gathered.lock(),
+            "gathered": self.gathered.all(),
             "aborted": self.aborted.load(Ordering::Acquire).then(|| self.reason.lock().clone()),
         })
     }

@@ -3,7 +3,8 @@
 use std::ffi::{CStr, c_char, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::{DType, Error, ErrorKind, ReduceOp, Result};
+use super::table::Table;
+use crate::{DType, Error, ErrorKind, Result};
 
 /// A request to a library. Operations are codes of the library.
 #[derive(Debug, Clone, Copy)]
@@ -51,16 +52,8 @@ pub(super) trait Dialect: Send + Sync {
     fn engine(&self) -> &'static str;
     fn library(&self) -> &str;
 
-    /// The library's code of a type, if it has the type.
-    fn dtype(&self, dtype: DType) -> Option<i32>;
-
-    /// The code under which the library reduces a type by an operation, if it does.
-    fn reduced_dtype(&self, dtype: DType, _op: ReduceOp) -> Option<i32> {
-        self.dtype(dtype)
-    }
-
-    /// The library's code of an operation, if it has the operation.
-    fn op(&self, op: ReduceOp) -> Option<i32>;
+    /// The library's types and operations.
+    fn table(&self) -> &dyn Table;
 
     /// Whether [`Dialect::premul`] makes codes.
     fn has_premul(&self) -> bool {

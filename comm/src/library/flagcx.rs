@@ -13,6 +13,7 @@ use super::dialect::{
 };
 use super::id::share_id;
 use super::search::{Opened, functions};
+use super::table::Table;
 use crate::Config;
 use crate::{DType, Error, ErrorKind, ReduceOp, Result, Store};
 
@@ -62,15 +63,51 @@ thread_local! {
     static GROUPS: Cell<usize> = const { Cell::new(0) };
 }
 
+/// The types and operations of FlagCX over a vendor's library.
+pub(super) struct Codes {
+    /// Whether the vendor's library is HCCL. FlagCX's adaptor for it takes an average for a sum, and unsigned numbers of 32
+    /// and 64 bits for `int8`; and it keeps transfers until a group ends.
+    over_hccl: bool,
+    reduces_wide: bool,
+}
+
+impl Codes {
+    /// Those over the library of the configuration's vendor.
+    pub fn of(config: &Config) -> Self {
+        Self {
+            over_hccl: config.vendor == acl::VENDOR,
+            reduces_wide: acl::reduces_wide_numbers(config),
+        }
+    }
+}
+
+impl Table for Codes {
+    fn dtype(&self, dtype: DType) -> Option<i32> {
+        let code = code_of_dtype!(dtype, DataType);
+        let is_other = matches!(dtype, DType::UInt32 | DType::UInt64) && self.over_hccl;
+        code.filter(|_| !is_other)
+    }
+
+    fn reduced_dtype(&self, dtype: DType, op: ReduceOp) -> Option<i32> {
+        match (dtype, op) {
+            (DType::Bool, _) if self.over_hccl => self.dtype(DType::Int8),
+            (DType::UInt8, _) | (DType::BFloat16, ReduceOp::Prod) if self.over_hccl => None,
+            (DType::Float64, _) if !self.reduces_wide => None,
+            _ => self.dtype(dtype),
+        }
+    }
+
+    fn op(&self, op: ReduceOp) -> Option<i32> {
+        code_of_op!(op, RedOp, Avg).filter(|_| op != ReduceOp::Avg || !self.over_hccl)
+    }
+}
+
 /// A communicator of FlagCX.
 pub struct FlagCx {
     functions: Functions,
     communicator: Comm,
     library: String,
-    /// Whether the vendor's library is HCCL. FlagCX's adaptor for it takes an average for a sum, and unsigned numbers of 32
-    /// and 64 bits for `int8`; and it keeps transfers until a group ends.
-    over_hccl: bool,
-    reduces_wide: bool,
+    codes: Codes,
     /// In 0.13 `Destroy` after `Abort` or `Finalize` frees memory twice, so that exactly one of them is called.
     alive: Alive,
 }
@@ -97,8 +134,7 @@ impl FlagCx {
             functions,
             communicator: std::ptr::null_mut(),
             library,
-            over_hccl: config.vendor == acl::VENDOR,
-            reduces_wide: acl::reduces_wide_numbers(),
+            codes: Codes::of(config),
             alive: Alive::default(),
         };
         let internal = share_id(config, store, "flagcx", || Ok(flagcx.unique_id()?.internal))?;
@@ -178,7 +214,7 @@ impl FlagCx {
 impl FlagCx {
     /// Runs a transfer within a group of calls, over HCCL also where the caller has begun none.
     fn in_group(&self, transfer: impl FnOnce() -> Result<()>) -> Result<()> {
-        if !self.over_hccl || GROUPS.get() > 0 {
+        if !self.codes.over_hccl || GROUPS.get() > 0 {
             return transfer();
         }
         self.group_start()?;
@@ -196,23 +232,8 @@ impl Dialect for FlagCx {
         &self.library
     }
 
-    fn dtype(&self, dtype: DType) -> Option<i32> {
-        let code = code_of_dtype!(dtype, DataType);
-        let is_other = matches!(dtype, DType::UInt32 | DType::UInt64) && self.over_hccl;
-        code.filter(|_| !is_other)
-    }
-
-    fn reduced_dtype(&self, dtype: DType, op: ReduceOp) -> Option<i32> {
-        match (dtype, op) {
-            (DType::Bool, _) if self.over_hccl => self.dtype(DType::Int8),
-            (DType::UInt8, _) | (DType::BFloat16, ReduceOp::Prod) if self.over_hccl => None,
-            (DType::Float64, _) if !self.reduces_wide => None,
-            _ => self.dtype(dtype),
-        }
-    }
-
-    fn op(&self, op: ReduceOp) -> Option<i32> {
-        code_of_op!(op, RedOp, Avg).filter(|_| op != ReduceOp::Avg || !self.over_hccl)
+    fn table(&self) -> &dyn Table {
+        &self.codes
     }
 
     unsafe fn queue(&self, request: &Request, stream: *mut c_void) -> Result<()> {

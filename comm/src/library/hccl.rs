@@ -15,6 +15,7 @@ use super::dialect::{
 };
 use super::id::share_id;
 use super::search::{Opened, functions};
+use super::table::Table;
 use crate::Config;
 use crate::{DType, Error, ErrorKind, ReduceOp, Result, Store};
 
@@ -50,13 +51,49 @@ struct Batch {
     outer: usize,
 }
 
+/// The types and operations of HCCL on a chip.
+pub(super) struct Codes {
+    pub reduces_wide: bool,
+}
+
+impl Codes {
+    /// Those on the configuration's chip.
+    pub fn of(config: &Config) -> Self {
+        Self {
+            reduces_wide: acl::reduces_wide_numbers(config),
+        }
+    }
+}
+
+impl Table for Codes {
+    fn dtype(&self, dtype: DType) -> Option<i32> {
+        code_of_dtype!(dtype, DataType, Int16, UInt16)
+    }
+
+    /// The types in the tables of the vendor's documentation.
+    fn reduced_dtype(&self, dtype: DType, op: ReduceOp) -> Option<i32> {
+        match (dtype, op) {
+            // 0 and 1, whose greatest and least are the same.
+            (DType::Bool, _) => self.dtype(DType::Int8),
+            (DType::UInt8 | DType::UInt16 | DType::UInt32, _)
+            | (DType::Int16 | DType::BFloat16, ReduceOp::Prod) => None,
+            (DType::UInt64 | DType::Float64, _) if !self.reduces_wide => None,
+            _ => self.dtype(dtype),
+        }
+    }
+
+    fn op(&self, op: ReduceOp) -> Option<i32> {
+        code_of_op!(op, RedOp)
+    }
+}
+
 /// A communicator of HCCL.
 pub struct Hccl {
     functions: Functions,
     communicator: Comm,
     rank: u32,
     library: String,
-    reduces_wide: bool,
+    codes: Codes,
     alive: Alive,
 }
 
@@ -83,7 +120,7 @@ impl Hccl {
             communicator: std::ptr::null_mut(),
             rank: config.rank as u32,
             library,
-            reduces_wide: acl::reduces_wide_numbers(),
+            codes: Codes::of(config),
             alive: Alive::default(),
         };
         let internal = share_id(config, store, "hccl", || {
@@ -180,24 +217,8 @@ impl Dialect for Hccl {
         &self.library
     }
 
-    fn dtype(&self, dtype: DType) -> Option<i32> {
-        code_of_dtype!(dtype, DataType, Int16, UInt16)
-    }
-
-    /// The types in the tables of the vendor's documentation.
-    fn reduced_dtype(&self, dtype: DType, op: ReduceOp) -> Option<i32> {
-        match (dtype, op) {
-            // 0 and 1, whose greatest and least are the same.
-            (DType::Bool, _) => self.dtype(DType::Int8),
-            (DType::UInt8 | DType::UInt16 | DType::UInt32, _)
-            | (DType::Int16 | DType::BFloat16, ReduceOp::Prod) => None,
-            (DType::UInt64 | DType::Float64, _) if !self.reduces_wide => None,
-            _ => self.dtype(dtype),
-        }
-    }
-
-    fn op(&self, op: ReduceOp) -> Option<i32> {
-        code_of_op!(op, RedOp)
+    fn table(&self) -> &dyn Table {
+        &self.codes
     }
 
     unsafe fn queue(&self, request: &Request, stream: *mut c_void) -> Result<()> {

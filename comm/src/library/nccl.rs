@@ -11,6 +11,7 @@ use super::dialect::{
 };
 use super::id::share_id;
 use super::search::{Opened, functions};
+use super::table::Table;
 use crate::Config;
 use crate::{DType, Error, ErrorKind, ReduceOp, Result, Store};
 
@@ -35,6 +36,19 @@ functions! {
     optional get_last_error = GetLastError;
     optional create_premul_sum = RedOpCreatePreMulSum;
     optional destroy_op = RedOpDestroy;
+}
+
+/// The types and operations of the library.
+pub(super) struct Codes;
+
+impl Table for Codes {
+    fn dtype(&self, dtype: DType) -> Option<i32> {
+        code_of_dtype!(dtype, DataType)
+    }
+
+    fn op(&self, op: ReduceOp) -> Option<i32> {
+        code_of_op!(op, RedOp, Avg)
+    }
 }
 
 /// A communicator of the library.
@@ -173,12 +187,8 @@ impl Dialect for Nccl {
         &self.library
     }
 
-    fn dtype(&self, dtype: DType) -> Option<i32> {
-        code_of_dtype!(dtype, DataType)
-    }
-
-    fn op(&self, op: ReduceOp) -> Option<i32> {
-        code_of_op!(op, RedOp, Avg)
+    fn table(&self) -> &dyn Table {
+        &Codes
     }
 
     fn has_premul(&self) -> bool {
@@ -186,7 +196,7 @@ impl Dialect for Nccl {
     }
 
     fn premul(&self, factor: f64, dtype: DType) -> Result<i32> {
-        let (Some(create), Some(code)) = (self.functions.create_premul_sum, self.dtype(dtype))
+        let (Some(create), Some(code)) = (self.functions.create_premul_sum, Codes.dtype(dtype))
         else {
             return Err(Error::new(
                 ErrorKind::Unsupported,

@@ -252,6 +252,7 @@ def from_json(value: dict[str, Any]) -> data.Report:
                 **one,
                 "operators": operators,
                 "implementations": [data.Implementation(**each) for each in one["implementations"]],
+                "gathered": [data.Gathered(**each) for each in one["gathered"]],
                 "device_time": data.DeviceTime(**one["device_time"]),
                 "memory": [data.DeviceMemory(**each) for each in one["memory"]],
             }
@@ -542,6 +543,8 @@ def test_measured_times_of_alternatives_are_shown(failed: Any, tmp_path: Path) -
         "device_time": {"why_not": None, "seconds": 2.0},
     }
     file |= {"graphs": {"calls": 40, "followed": 36, "bytes held": 2048}, "queued": 1234}
+    lacked = {"library": "libhccl.so", "op": "sum", "dtype": "float64", "calls": 3, "bytes": 3072}
+    file |= {"gathered": [lacked]}
     file |= {"speed": {"chip": "H", "ratios": {"exp": {"host": 1.225, "device": 0.782}}}}
     (tmp_path / "1.json").write_text(json.dumps(file))
     made = data.gather(tmp_path, ["train"], program.Ended(0, 1.0, 0.0))
@@ -550,6 +553,8 @@ def test_measured_times_of_alternatives_are_shown(failed: Any, tmp_path: Path) -
     assert "90%" in facts and "1,234" in facts
     cells = texts["td"]
     assert cells[cells.index("followed") + 1] == "36"
+    at = cells.index("libhccl.so")
+    assert cells[at : at + 5] == ["libhccl.so", "sum", "float64", "3", "3.00 KiB"]
     at = cells.index("1 × not repeated often enough yet")
     assert cells[at - 3 : at] == ["aten::exp", "3", "1"]
     at = cells.index("flaggems.python")

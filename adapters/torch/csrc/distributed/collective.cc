@@ -35,11 +35,9 @@ at::Tensor plain(const at::Tensor& tensor, bool on_host) {
 }
 
 // The type that gathered values are reduced in: halves are rounded once, as `shm` does, and torch adds no unsigned
-// numbers of more than 8 bits.
+// numbers of more than 8 bits, of which `uint64` is not gathered.
 c10::ScalarType reduced_in(c10::ScalarType type) {
   using c10::ScalarType;
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      type != ScalarType::UInt64, "flagos: neither the library of collectives nor torch reduces uint64");
   return type == ScalarType::UInt16 || type == ScalarType::UInt32 ? ScalarType::Long : at::toOpMathType(type);
 }
 
@@ -137,7 +135,6 @@ FlagosCollective Collective::view() const {
 }
 
 void Collective::gather(int rank, int size) {
-  reduced_in(result.scalar_type()); // or throws, on all ranks
   recv.clear();
   if (kind != FlagosCommKind_Reduce || root == rank) {
     gathered = at::empty({size, static_cast<int64_t>(count)}, result.options());

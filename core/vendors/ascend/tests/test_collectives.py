@@ -5,17 +5,26 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import torch
 
-from core.vendors.ascend.tests.launch import RANKS, SHARED_RANKS, launch
+from core.vendors.ascend.tests.launch import RANKS, SHARED_RANKS, environment, launch
+from tests.ranks import ROOT
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
 
 # What FSDP2 makes of gradients in bfloat16 that are reduced in float32: it writes into a result of another type.
 FALLS_BACK = {"aten::cat.out"}
+
+# What `failing.py refused` has gathered on each rank: three elements of two ranks, once for each type.
+GATHERED = [
+    {"library": "libhccl.so", "op": "sum", "dtype": dtype, "calls": 1, "bytes": size}
+    for dtype, size in (("float64", 48), ("uint8", 6))
+]
 
 
 @pytest.fixture(scope="session")
@@ -95,9 +104,67 @@ def test_what_hccl_does_not_reduce_is_gathered_or_refused_and_the_group_goes_on(
         for dtype, size in ("float64", "16.0"), ("uint8", "2.0"):
             told = rf"sum of 1048576 x {dtype}.*libhccl.so has no sum of {dtype}.* 1\.0 MiB .* not {size} MiB"
             assert re.search(told, output)
-        assert "{'sum of float64': 1, 'sum of uint8': 1}" in output
+        assert (
+            "{'sum of float64': {'bytes': 48, 'calls': 1}, 'sum of uint8': {'bytes': 6, 'calls': 1}}"
+            in output
+        )
+        assert re.search(r"libhccl.so has no sum of uint64, and flagos gathers none for it", output)
+        # What was refused, and float32, which HCCL reduces, are not counted; the counts outlive the group.
+        counted = re.search(r"^gathered (.*)$", output, re.MULTILINE)
+        assert counted is not None and json.loads(counted.group(1)) == GATHERED
         assert output.count("the library lacks a reduction") == 2  # once for each
     assert ended.misuses == []
+
+
+@pytest.mark.slow
+def test_the_report_tells_what_was_gathered(folder: Path, tmp_path: Path) -> None:
+    """Of both ranks, which torchrun starts. A program of native reductions is the control."""
+    for program, expected in (
+        ([RANKS / "failing.py", "refused"], GATHERED),
+        ([SHARED_RANKS / "gradients.py", "ascend"], []),
+    ):
+        page = tmp_path / "page.html"
+        report = ["flagos", "report", "--json", "-o", str(page), "--"]
+        torchrun = ["torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+        python = [sys.executable, "-m"]
+        ended = subprocess.run(
+            [*python, *report, *python, *torchrun, *map(str, program)],
+            cwd=ROOT,
+            env=environment(folder, tmp_path / "report", SIMULATED_ASCEND_DEVICES="2"),
+            capture_output=True,
+            text=True,
+            timeout=150,
+            check=False,
+        )
+        assert ended.returncode == 0, ended.stderr
+        processes = json.loads(ended.stdout)["processes"]
+        assert [process["rank"] for process in processes] == ["0", "1"]
+        assert [process["gathered"] for process in processes] == [expected, expected]
+        text = page.read_text()
+        assert text.count("<h3>Gathered reductions</h3>") == (2 if expected else 0)
+        assert text.count("<b>2</b>reductions gathered") == (2 if expected else 0)
+
+
+@pytest.mark.slow
+def test_the_doctor_tells_what_would_be_gathered(folder: Path, tmp_path: Path) -> None:
+    """By the tables, on the simulated chip and on a later one, which has wide numbers."""
+    for soc, wide in ("Ascend910B3", True), ("Ascend950", False):
+        ended = subprocess.run(
+            [sys.executable, "-m", "flagos", "doctor", "--json"],
+            env=environment(folder, tmp_path / "report", SIMULATED_ASCEND_SOC=soc),
+            capture_output=True,
+            text=True,
+            timeout=150,
+            check=False,
+        )
+        checks = {check["name"]: check for check in json.loads(ended.stdout)["checks"]}
+        found = checks["reductions hccl"]
+        assert ("float64" in found["data"]["gathered"]) == wide
+        assert found["data"]["gathered"]["int8"] == ["band", "bor", "bxor"]
+        assert "sum" in found["data"]["gathered"]["uint8"]
+        assert ("sum" in found["data"]["refused"]["uint64"]) == wide
+        assert "float32" not in found["detail"]
+        assert "Gathered up to 1 MiB of all ranks, and refused beyond: all of" in found["detail"]
 
 
 @pytest.mark.parametrize(

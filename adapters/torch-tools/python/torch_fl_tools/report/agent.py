@@ -23,7 +23,7 @@ import torch
 
 import flagos
 from flagos import _core, plan_listeners, whole_file
-from torch_fl import python_kernels
+from torch_fl import distributed, python_kernels
 from torch_fl.aten import routing
 from torch_fl.flaggems import tables
 from torch_fl.native import native
@@ -194,6 +194,7 @@ class _Agent:
             "seconds": time.monotonic() - self._began,
             "error": _error(),
             "operators": operators,
+            "gathered": distributed.gathered(),
             "device_time": {
                 "why_not": self._device_time.why_not,
                 "seconds": self._device_time.seconds,

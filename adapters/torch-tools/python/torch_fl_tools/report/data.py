@@ -76,6 +76,17 @@ class Implementation:
 
 
 @dataclass(frozen=True)
+class Gathered:
+    """A reduction that a library of collectives lacks, for which the data of all ranks were gathered."""
+
+    library: str
+    op: str
+    dtype: str
+    calls: int
+    bytes: int  # of all ranks together
+
+
+@dataclass(frozen=True)
 class DeviceTime:
     """How long kernels were collected."""
 
@@ -108,6 +119,7 @@ class Process:
     flagos: str
     seconds: float
     error: str | None
+    gathered: list[Gathered]
     device_time: DeviceTime
     memory: list[DeviceMemory]
     graphs: dict[str, int]  # counts of automatic graphs
@@ -197,6 +209,7 @@ def _process(file: ProcessFile, lock: int) -> Process:
         flagos=file["flagos"],
         seconds=file["seconds"],
         error=file["error"],
+        gathered=[Gathered(**one) for one in file["gathered"]],
         device_time=DeviceTime(**file["device_time"]),
         memory=[DeviceMemory(**one) for one in file["memory"]],
         graphs=file["graphs"],

@@ -57,12 +57,15 @@ class _Section:
             facts.append(
                 (duration(total), f"on the device, in {process.device_time.seconds:.1f} s")
             )
+        if process.gathered:
+            calls = sum(one.calls for one in process.gathered)
+            facts.append((number(calls), "reductions gathered, which the library lacks"))
         if process.memory:
             peak = max(one.peak_allocated for one in process.memory)
             facts.append((size(peak), "most memory allocated"))
-        calls = process.graphs.get("calls")
-        if calls:
-            followed = f"{process.graphs['followed'] / calls:.0%}"
+        seen = process.graphs.get("calls")
+        if seen:
+            followed = f"{process.graphs['followed'] / seen:.0%}"
             held = size(process.graphs["bytes held"])
             facts.append((followed, f"of calls followed by automatic graphs, which hold {held}"))
         if process.queued:

@@ -52,6 +52,16 @@ class Operator(Served, total=False):
     alternatives: list[Candidate]
 
 
+class Gathered(TypedDict):
+    """A reduction that a library of collectives lacks, for which the data of all ranks were gathered."""
+
+    library: str
+    op: str
+    dtype: str
+    calls: int
+    bytes: int  # of all ranks together
+
+
 class DeviceTime(TypedDict):
     """How long kernels were collected."""
 
@@ -95,6 +105,7 @@ class ProcessFile(_Process, total=False):
     flagos: str
     seconds: float
     error: str | None
+    gathered: list[Gathered]
     device_time: DeviceTime
     memory: list[DeviceMemory]
     speed: Speed

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
 import torch.distributed as dist
 
+from flagos import _core
 from torch_fl.distributed import registration
 
 BACKEND = registration.BACKEND
@@ -60,4 +61,22 @@ def state(group: dist.ProcessGroup | None = None, device: str = "flagos") -> dic
     return known
 
 
-__all__ = ["BACKEND", "backend_string", "init_process_group", "state"]
+class Gathered(TypedDict):
+    """A reduction that a library of collectives lacks, for which this process gathered the data of all ranks."""
+
+    library: str
+    op: str
+    dtype: str
+    calls: int
+    bytes: int  # of all ranks together
+
+
+def gathered() -> list[Gathered]:
+    """The reductions that libraries lacked in this process, of all groups, also of those that are gone."""
+    return [
+        {"library": library, "op": op, "dtype": dtype, "calls": calls, "bytes": size}
+        for library, op, dtype, calls, size in _core.comm_gathered()
+    ]
+
+
+__all__ = ["BACKEND", "Gathered", "backend_string", "gathered", "init_process_group", "state"]

@@ -38,11 +38,12 @@ def main() -> int:
 
     from flagos import _core
 
+    library = _core.comm_settings()[1]
     engines = [
-        {"name": name, "usable": usable, "detail": detail}
-        for name, usable, detail in _core.comm_engines(_core.comm_settings()[1] or None)
+        {"name": name, "usable": usable, "detail": detail, "lacking": lacking}
+        for name, usable, detail, lacking in _core.comm_engines(library or None, _core.vendor())
     ]
-    report("engines", engines=engines)
+    report("engines", engines=engines, gathered_most=_core.comm_gathered_most)
     with tempfile.TemporaryDirectory() as folder:
         children = []
         for rank in range(RANKS):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 import os
 import signal
 import sys
@@ -62,7 +63,13 @@ def refused(rank: int) -> None:
     dist.broadcast(x, 0)
     dist.all_reduce(total := torch.ones(3, device="flagos"))
     assert total.tolist() == [dist.get_world_size()] * 3
+    small = torch.ones(3, dtype=torch.uint64, device="flagos")
+    try:
+        dist.all_reduce(small)
+    except NotImplementedError as error:
+        print(error)
     dist.destroy_process_group()
+    print("gathered", json.dumps(distributed.gathered()), flush=True)
 
 
 def one_device(_rank: int) -> None:
