@@ -7,7 +7,6 @@
 #include <c10/core/Event.h>
 
 #include <algorithm>
-#include <array>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -21,39 +20,12 @@
 #include "following/key.h"
 #include "following/memory.h"
 #include "following/operator.h"
+#include "following/places.h"
+#include "following/script.h"
 #include "following/watch.h"
 #include "runtime/pending.h"
 
 namespace flagos::following {
-
-// A stream of a device.
-struct Where {
-  c10::DeviceIndex device = -1;
-  uint64_t stream = 0;
-  bool operator==(const Where&) const = default;
-};
-
-// Serves the allocations of a recorded call.
-class Script final : public PlannedMemory {
- public:
-  // `looks`: only looks how long the tensors live, so that their memory can be planned.
-  Script(Blocks& blocks, Position& position, const Where& where, bool looks)
-      : blocks_(blocks), position_(position), where_(where), looks_(looks) {}
-
-  c10::DataPtr allocate(size_t nbytes, c10::Device label) override;
-
-  // What the call allocated.
-  std::vector<Block*> used() const {
-    return {position_.blocks.begin(), position_.blocks.begin() + static_cast<ptrdiff_t>(next_)};
-  }
-
- private:
-  Blocks& blocks_;
-  Position& position_;
-  Where where_;
-  bool looks_;
-  size_t next_ = 0;
-};
 
 struct Record {
   Operator* op = nullptr;
@@ -62,33 +34,6 @@ struct Record {
   Position* position = nullptr;
   bool familiar = false;
   bool joins = false; // the open chunk
-};
-
-// Where the calls are in a run that repeats; nowhere if `trace` is null.
-struct Place {
-  Trace* trace = nullptr;
-  size_t at = 0;
-
-  Position& position() const {
-    return trace->positions[at];
-  }
-};
-
-// The last operators, from which the place in a run follows.
-class Recent {
- public:
-  static constexpr size_t kOrdered = 4; // of which `order` tells
-
-  void push(uint64_t op) {
-    std::move_backward(ops_.begin(), ops_.end() - 1, ops_.end());
-    ops_[0] = op;
-  }
-  uint64_t order() const;
-  // Whether all of them are those before a place.
-  bool leads_to(const Place& place) const;
-
- private:
-  std::array<uint64_t, 12> ops_{}; // the last one first
 };
 
 using Counts = std::unordered_map<std::string, int64_t>;
@@ -149,23 +94,25 @@ class Follower {
   void inject(int64_t fault);
 
  private:
-  // following
+  // following (follower.cc)
   bool continues(bool plain);
   bool starts_chunk(bool plain);
   void take(torch::jit::Stack& stack, torch::jit::Stack& arguments);
   bool make_room(const Call& call);
-  bool vacate(Block* block);
-  void leave_dropped_plans();
-  bool move(Block* block);
-  void note_move(const void* address);
-  void wait_for_unseen();
   void launch();
   void diverge(const char* why, bool at_a_call);
   void run(const std::vector<Call>& calls, size_t count);
   void drop(Chunk* chunk);
   void launched();
 
-  // finding out where the calls are
+  // moving what is alive (moves.cc)
+  bool vacate(Block* block);
+  bool move(Block* block);
+  void note_move(const void* address);
+  void wait_for_unseen();
+  void leave_dropped_plans();
+
+  // finding out where the calls are (places.cc)
   bool switches_stream(const Operator& op);
   bool locate(const Operator& op);
   Place find_again() const;
@@ -181,7 +128,7 @@ class Follower {
   void drop_trace(Trace* trace);
   void lose_place();
 
-  // recording
+  // recording (recording.cc)
   void record(Operator& op, c10::ArrayRef<c10::IValue> arguments, bool plain, Record*& record);
   bool looks_at_lives();
   void plan_memory(Trace& trace);
@@ -194,9 +141,14 @@ class Follower {
   std::unordered_set<const Block*> wanted() const;
   void give_back_unwanted();
   bool is_used(const Block* block) const;
+  static void set_pending(bool pending) {
+    __atomic_store_n(&calls_pending, pending, __ATOMIC_RELEASE);
+  }
   void refuse(const Operator& op, const char* why) {
     ++refused_[&op][why];
   }
+
+  static constexpr const char* kNew = "calls that do not repeat";
 
   // What is followed.
   Where where_;

@@ -67,6 +67,8 @@ struct Call {
 
 struct Trace;
 
+constexpr size_t kMostCalls = 48; // of a chunk
+
 // Calls that are launched together.
 struct Chunk {
   Trace* trace = nullptr;

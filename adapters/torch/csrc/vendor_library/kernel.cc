@@ -355,8 +355,8 @@ class LibraryKernel final : public c10::OperatorKernel {
         return;
       }
     } else if (refusal != nullptr && !traits_.metadata_only && !(composite_ && route != FLAGOS_ROUTE_CPU_FALLBACK)) {
-      launch_before_unseen_call(
-          name_.c_str()); // the CPU looks at the device; parts of a composite are seen by themselves
+      // The CPU looks at the device. Parts of a composite are seen by themselves.
+      launch_before_unseen_call(name_.c_str());
     }
     serve(op, stack, route, refusal);
   }
