@@ -16,6 +16,8 @@ SHELL := bash
 MAKEFLAGS += --no-builtin-rules
 
 HERE := $(patsubst %/,%,$(dir $(lastword $(MAKEFILE_LIST))))
+# The compiler's lists of dependencies name the objects as they were named when these were compiled.
+override OUT := $(abspath $(OUT))
 ifeq ($(origin CXX),default)
 CXX := g++
 endif
