@@ -462,16 +462,7 @@ def test_what_is_served(changes: dict[str, Any]) -> None:
 
 def test_what_a_release_has_not_been_tried_with(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rules.releases, "installed", lambda: releases.RELEASES[-1])
-    compressed = {
-        "model_config__quantization": "compressed-tensors",
-        "model_config__hf_config": scheme(4, "int", None, strategy="group"),
-    }
     for changes, words in (
-        ({"model_config__quantization": "auto_awq"}, "--quantization auto_awq: flagos has no"),
-        (
-            compressed,
-            "--quantization compressed-tensors: group_0 of the model has weights of 4 bits of int",
-        ),
         ({"model_config__use_mla": True}, "model: latent attention has not been tried with this"),
         (
             {"lora_config": named("lora"), "model_config__is_moe": True},

@@ -255,7 +255,7 @@ class FlagosPlatform(Platform):
     @classmethod
     def pre_register_and_update(cls, parser: Any = None) -> None:
         """Lets configurations with weights of integers take what the references take."""
-        if not _ON_CUDA and releases.installed().integers:
+        if not _ON_CUDA:
             from vllm_flagos.layers import integers
 
             integers.accept()

@@ -24,8 +24,8 @@ class Release:
     parser: str
     # Whether a prompt of one token gets the state of a former request, in models with gated delta nets.
     short_prompts_keep_states: bool = False
-    # Whether weights of integers (AWQ, GPTQ, compressed-tensors) have been tried.
-    integers: bool = False
+    # Whether rows of weights of integers may belong to groups in any order (GPTQ's desc_act).
+    rows_in_any_order: bool = False
     # Whether latent attention is operators of the plan; else it is vLLM's own, with kernels of Triton.
     latent: bool = False
     # Whether flagos' connector of two engines has been tried.
@@ -65,7 +65,7 @@ RELEASES = (
         ),
         parser="entrypoints.openai.cli_args",
         short_prompts_keep_states=True,
-        integers=True,
+        rows_in_any_order=True,
         latent=True,
         transfer=True,
         adapters_of_experts=True,

@@ -224,17 +224,12 @@ def _quantization(config: Any) -> Problem | None:
     model = config.model_config
     if model is None or model.quantization is None:
         return None
-    served = [
-        name
-        for name in QUANTIZATIONS
-        if releases.installed().integers or not name.startswith("auto_")
-    ]
-    if model.quantization in served:
+    if model.quantization in QUANTIZATIONS:
         return None
     return Problem(
         f"--quantization {model.quantization}",
         "flagos has no kernels for it",
-        f"write one of {', '.join(served)}, or take weights without quantization",
+        f"write one of {', '.join(QUANTIZATIONS)}, or take weights without quantization",
     )
 
 
@@ -314,7 +309,7 @@ def _scheme(config: Any) -> Problem | None:
         return None
     for name, group in _described(model).get("config_groups", {}).items():
         form = _form(group)
-        if form in _FORMS and ("int" not in form or releases.installed().integers):
+        if form in _FORMS:
             continue
         return Problem(
             "--quantization compressed-tensors",

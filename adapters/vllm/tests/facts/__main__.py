@@ -33,6 +33,7 @@ KINDS = (
     ("kernel", "Triton kernels that operators replace"),
     ("parser", "the parser of `vllm serve`"),
     ("warm-up", "the warm-up of the first model runner"),
+    ("weights", "forms of weights"),
     ("operator", "schemas of vLLM's own operators"),
     ("torch.cuda", "modules that say torch.cuda"),
 )

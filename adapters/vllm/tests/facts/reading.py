@@ -62,6 +62,7 @@ def read(sources: Path) -> Facts:
         found |= {f"kernel {module}: {path}": operator for path, operator in paths.items()}
     found["parser of `vllm serve`"] = str(parser(root))
     found["warm-up of the first runner"] = str(warm_up(root))
+    found["weights of integers with rows in any order"] = str(rows_in_any_order(root))
     if (sources / "csrc").is_dir():
         found |= _operators(sources)
     return found
@@ -84,6 +85,7 @@ def release(sources: Path, number: str) -> releases.Release:
         first_runners_warm_up=warm_up(root),
         parser=parser(root) or "?",
         short_prompts_keep_states=short_prompts_keep_states(root),
+        rows_in_any_order=rows_in_any_order(root),
     )
 
 
@@ -120,6 +122,12 @@ def short_prompts_keep_states(root: Path) -> bool:
     """Whether gated delta nets take prompts of one token for further tokens."""
     file = _file(root, "v1.attention.backends.gdn_attn")
     return file.is_file() and "treat_short_extends_as_decodes" not in file.read_text()
+
+
+def rows_in_any_order(root: Path) -> bool:
+    """Whether rows of weights of integers may belong to groups in any order."""
+    file = _file(root, "model_executor.kernels.linear.mixed_precision.MPLinearKernel")
+    return file.is_file() and "has_g_idx" in file.read_text()
 
 
 def _launched(tree: ast.Module) -> Iterator[str]:
@@ -182,6 +190,7 @@ def used() -> set[tuple[str, str]]:
     """What the adapter uses: (module of vLLM, name in it, or nothing for the module itself)."""
     found: set[tuple[str, str]] = set()
     for tree in _adapter():
+        found |= _replaced(tree)
         for node in ast.walk(tree):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("vllm."):
                 module = (node.module or "").removeprefix("vllm.")
@@ -198,6 +207,24 @@ def used() -> set[tuple[str, str]]:
                     found.add((texts[0].removeprefix("vllm."), ""))
             elif isinstance(node, ast.Dict):
                 found.update(_of_table(node))
+    return found
+
+
+def _replaced(tree: ast.Module) -> set[tuple[str, str]]:
+    """What ``vars(module)["name"] = ...`` has another thing in the place of, in modules of vLLM."""
+    modules = {
+        alias.asname or alias.name: f"{(node.module or '').removeprefix('vllm.')}.{alias.name}"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("vllm.")
+        for alias in node.names
+    }
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+            word = ast.unparse(node.value)
+            module = modules.get(word.removeprefix("vars(").removesuffix(")"))
+            if word.startswith("vars(") and module is not None:
+                found.add((module, str(node.slice.value)))
     return found
 
 

@@ -34,7 +34,7 @@ from vllm.scalar_type import scalar_types
 
 from flagos_serving.declaration import device_type
 from flagos_serving.references import quantized as reference
-from vllm_flagos import operators, platform_view
+from vllm_flagos import operators, platform_view, releases
 from vllm_flagos.kernels import wheel
 
 assert operators and compressed_tensors_moe  # the first defines torch.ops.vllm_flagos
@@ -49,6 +49,7 @@ _CONFIGURATIONS: tuple[Any, ...] = (
     auto_gptq.AutoGPTQConfig,
     compressed_tensors.CompressedTensorsConfig,
 )
+_ORDERED = releases.installed().rows_in_any_order
 _DTYPES = [torch.float16, torch.bfloat16, torch.float32]  # kernels of CUDA do not take the last
 
 
@@ -77,8 +78,9 @@ def register() -> None:
     # They ask whether Marlin takes a weight before they ask for any kernel.
     vars(auto_gptq)["verify_marlin_supported"] = _nothing
     vars(auto_awq)["AutoAWQLinearMethod"] = FlagosAWQ
-    for module in (auto_awq, auto_gptq, choice):
-        vars(module)["check_moe_marlin_supports_layer"] = _no
+    vars(auto_gptq)["check_moe_marlin_supports_layer"] = _no
+    vars(auto_awq)["check_moe_marlin_supports_layer"] = _no
+    vars(choice)["check_moe_marlin_supports_layer"] = _no  # vLLM 0.33 does not ask here
     vars(moe_wna16)["MoeWNA16Method"] = FlagosExpertsOfFewBits
     vars(of_few_bits)["CompressedTensorsWNA16MoEMethod"] = FlagosCompressedExpertsOfFewBits
     vars(of_8_bits)["CompressedTensorsW8A8Int8MoEMethod"] = FlagosExpertsOf8Bits
@@ -112,7 +114,7 @@ class FlagosGroupQuantizedKernel(MPLinearKernel):
         given, made = c.partition_weight_shape
         if made % (32 // c.weight_type.size_bits):
             return False, f"{made} outputs do not fill integers of 32 bits"
-        if c.group_size != -1 and not c.has_g_idx and given % c.group_size:
+        if c.group_size != -1 and not (_ORDERED and c.has_g_idx) and given % c.group_size:
             return False, f"{given} inputs are no multiple of a group of {c.group_size}"
         return True, None
 
@@ -134,21 +136,21 @@ class FlagosGroupQuantizedKernel(MPLinearKernel):
             )
         elif self.w_zp_name is not None:
             setattr(layer, self.w_zp_name, None)
-        if not self.config.has_g_idx and self.w_gidx_name is not None:
+        if _ORDERED and not self.config.has_g_idx and self.w_gidx_name is not None:
             setattr(layer, self.w_gidx_name, None)
 
     def apply_weights(
         self, layer: torch.nn.Module, x: Tensor, bias: Tensor | None = None
     ) -> Tensor:
         """X · weight + bias."""
-        numbers, scales, zeros, groups = self._get_weight_params(layer)
+        numbers, scales, zeros, *groups = self._get_weight_params(layer)
         kind = self.config.weight_type
         made: Tensor = torch.ops.vllm_flagos.group_quantized_mm(
             x.reshape(-1, x.shape[-1]),
             numbers,
             scales,
             zeros,
-            groups,
+            groups[0] if _ORDERED else None,
             kind.size_bits,
             kind.bias if kind.has_bias() else 0,
         )
@@ -210,6 +212,18 @@ class FlagosAWQ(auto_awq.AutoAWQMarlinLinearMethod):
 class _Experts(FusedMoEMethodBase):
     """Experts by ``vllm::quantized_experts``."""
 
+    def __init__(self, moe: Any) -> None:
+        """Leaves vLLM's constructors out, which look for a kernel of its platforms."""
+        FusedMoEMethodBase.__init__(self, moe)
+        if moe.has_bias or moe.swiglu_limit:
+            raise ValueError(
+                "the model's experts have biases or a limit of their gates, which experts with weights of integers "
+                "do not have on flagos: take weights without quantization"
+            )
+
+    def process_weights_after_loading(self, layer: Any) -> None:
+        """Nothing: the operator takes weights as they are loaded."""
+
     @property
     def is_monolithic(self) -> bool:
         """False: vLLM's router chooses the experts."""
@@ -260,6 +274,10 @@ class _Experts(FusedMoEMethodBase):
 class FlagosExpertsOfFewBits(_Experts, moe_wna16.MoeWNA16Method):
     """AWQ's and GPTQ's."""
 
+    def __init__(self, quant_config: Any, moe: Any) -> None:
+        super().__init__(moe)
+        self.quant_config = quant_config
+
     def _parts(self, layer: Any) -> tuple[Any, ...]:
         zeros = self.quant_config.has_zp
         return (
@@ -271,6 +289,28 @@ class FlagosExpertsOfFewBits(_Experts, moe_wna16.MoeWNA16Method):
 
 class FlagosCompressedExpertsOfFewBits(_Experts, of_few_bits.CompressedTensorsWNA16MoEMethod):
     """Compressed-tensors' of W4A16 and W8A16."""
+
+    def __init__(
+        self, weight_quant: Any, input_quant: Any, moe: Any, layer_name: str | None = None
+    ) -> None:
+        super().__init__(moe)
+        self.weight_quant, self.input_quant = weight_quant, input_quant
+        self.num_bits, self.group_size = weight_quant.num_bits, weight_quant.group_size
+        self.packed_factor = 32 // self.num_bits
+        self.strategy, self.symmetric = weight_quant.strategy, weight_quant.symmetric
+
+    def process_weights_after_loading(self, layer: Any) -> None:
+        """Puts the numbers of a row together, as bytes: vLLM 0.26 loads them turned over, and 0.33 as they are."""
+        for name in (
+            "w13_weight_packed",
+            "w2_weight_packed",
+            "w13_weight_scale",
+            "w2_weight_scale",
+        ):
+            loaded = getattr(layer, name)
+            rows = loaded.transpose(1, 2).contiguous() if loaded.is_transposed else loaded.data
+            by_row = rows.view(torch.uint8) if name.endswith("packed") else rows
+            setattr(layer, name, torch.nn.Parameter(by_row, requires_grad=False))
 
     def _parts(self, layer: Any) -> tuple[Any, ...]:
         return (
@@ -290,12 +330,9 @@ class FlagosExpertsOf8Bits(_Experts, of_8_bits.CompressedTensorsW8A8Int8MoEMetho
     def __init__(
         self, weight_quant: Any, input_quant: Any, moe: Any, layer_name: str | None = None
     ) -> None:
-        FusedMoEMethodBase.__init__(self, moe)  # vLLM's own looks for a kernel of its platforms
+        super().__init__(moe)
         self.weight_quant, self.input_quant = weight_quant, input_quant
         self.static_input_scales = False
-
-    def process_weights_after_loading(self, layer: Any) -> None:
-        """Nothing: the operator takes weights as they are loaded."""
 
     def _parts(self, layer: Any) -> tuple[Any, ...]:
         return (
