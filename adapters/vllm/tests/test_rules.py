@@ -465,10 +465,6 @@ def test_what_a_release_has_not_been_tried_with(monkeypatch: pytest.MonkeyPatch)
     for changes, words in (
         ({"model_config__use_mla": True}, "model: latent attention has not been tried with this"),
         (
-            {"lora_config": named("lora"), "model_config__is_moe": True},
-            "--enable-lora: vLLM's adapters of experts",
-        ),
-        (
             {"model_config__is_moe": True, "parallel_config__data_parallel_size": 2},
             "--data-parallel-size: experts that replicas share have not been tried with this vLLM",
         ),

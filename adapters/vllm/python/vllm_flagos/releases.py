@@ -30,8 +30,6 @@ class Release:
     latent: bool = False
     # Whether flagos' connector of two engines has been tried.
     transfer: bool = False
-    # Whether adapters of experts are an operator of the plan.
-    adapters_of_experts: bool = False
     # Whether data-parallel replicas that share experts have been tried.
     replicas_of_experts: bool = False
 
@@ -68,7 +66,6 @@ RELEASES = (
         rows_in_any_order=True,
         latent=True,
         transfer=True,
-        adapters_of_experts=True,
         replicas_of_experts=True,
     ),
     # Here an object launches the kernel that it holds.

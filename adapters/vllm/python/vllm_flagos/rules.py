@@ -187,12 +187,6 @@ def _adapters_of_experts(config: Any) -> Problem | None:
     if lora is None or not getattr(model, "is_moe", False):
         return None
     remedy = "leave one out"
-    if not releases.installed().adapters_of_experts:
-        return Problem(
-            "--enable-lora",
-            "vLLM's adapters of experts are for its own experts' kernels, which vllm::fused_experts replaces",
-            "leave it out, or take a model without experts",
-        )
     if model.quantization is not None:
         return Problem(
             f"--enable-lora with --quantization {model.quantization}",
