@@ -14,7 +14,7 @@ from vllm_flagos import releases
 pytestmark = pytest.mark.host
 RELEASES = {one.minor: one for one in releases.RELEASES}
 OF_THE_WHEEL = {"vllm_flash_attn._vllm_fa3_C"}  # a library, not a source
-OF_LATENT_ATTENTION = {  # which is operators of the plan with some releases alone
+OF_EMPTY_CONTEXTS = {  # which one of the releases has
     "v1.attention.ops.triton_merge_attn_states: mask_empty_context",
     "model_executor.layers.attention.mla_attention: mask_empty_context",
 }
@@ -31,6 +31,8 @@ def test_the_table_of_releases_is_what_their_sources_say(release: releases.Relea
     assert kept["parser of `vllm serve`"] == release.parser
     assert kept["warm-up of the first runner"] == str(release.first_runners_warm_up)
     assert kept["weights of integers with rows in any order"] == str(release.rows_in_any_order)
+    for name in OF_EMPTY_CONTEXTS:
+        assert (f"vllm.{name}" in kept) == release.masks_empty_contexts
     assert releases.minor(kept["pin torch"]) == release.torch
 
 
@@ -39,7 +41,7 @@ def test_every_name_that_the_adapter_uses_is_in_each_release(release: str) -> No
     """Fails where the adapter uses another name than before: `make vllm-facts` reads the releases again."""
     kept = command.kept(release)
     used = {module + (f": {name}" if name else "") for module, name in reading.used()}
-    used -= set() if RELEASES[release].latent else OF_LATENT_ATTENTION
+    used -= set() if RELEASES[release].masks_empty_contexts else OF_EMPTY_CONTEXTS
     used -= OF_FORMER_EXPERTS if release == "0.33" else set()
     assert {name for name in used - OF_THE_WHEEL if f"vllm.{name}" not in kept} == set()
 

@@ -463,7 +463,6 @@ def test_what_is_served(changes: dict[str, Any]) -> None:
 def test_what_a_release_has_not_been_tried_with(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rules.releases, "installed", lambda: releases.RELEASES[-1])
     for changes, words in (
-        ({"model_config__use_mla": True}, "model: latent attention has not been tried with this"),
         (
             {"model_config__is_moe": True, "parallel_config__data_parallel_size": 2},
             "--data-parallel-size: experts that replicas share have not been tried with this vLLM",

@@ -141,12 +141,11 @@ def _serves(config: Any) -> dict[str, str]:
     import torch
 
     import flagos
-    from vllm_flagos import register_operators, releases, rules
+    from vllm_flagos import register_operators, rules
 
     register_operators()
     device, ranks = flagos.devices()[0], rules.ranks_here(config)
     compiled, model = config.compilation_config, config.model_config
-    latent = model.use_mla and releases.installed().latent
     graphs = compiled.cudagraph_mode.name
     if graphs != "NONE" and rules.broken_graphs():
         graphs += ", which end at attention as they are captured"
@@ -155,7 +154,7 @@ def _serves(config: Any) -> dict[str, str]:
         "devices": f"{ranks} of {torch.accelerator.device_count()}, vendor {device['vendor']}: "
         f"{device['name']}",
         "attention": commands.winner(
-            "vllm::latent_attention" if latent else "vllm::paged_attention"
+            "vllm::latent_attention" if model.use_mla else "vllm::paged_attention"
         ),
         **weights,
         "kernels": commands.winner("_C::rms_norm"),

@@ -55,6 +55,10 @@ _LATENT: dict[str, dict[str, Any]] = {
     "v1.attention.backends.mla.triton_mla": {"decode_attention_fwd": operators.latent_attention},
     "model_executor.layers.attention.mla_attention": {
         "merge_attn_states": operators.merge_attention,
+    },
+}
+_EMPTY_CONTEXTS = {
+    "model_executor.layers.attention.mla_attention": {
         "mask_empty_context": operators.mask_empty_context,
     },
 }
@@ -76,17 +80,19 @@ def install(with_states: bool = False, latent: bool = False) -> None:
     for module in torch_view.MODULES:
         torch_view.install(_module(module))
     torch_view.restore()
-    functions_here = _FUNCTIONS if triton_missing() is not None else _FUNCTIONS | _OF_TRITON
+    tables = [_FUNCTIONS] if triton_missing() is not None else [_FUNCTIONS, _OF_TRITON]
     if with_states:
-        functions_here = functions_here | _WITH_STATES
+        tables.append(_WITH_STATES)
         if triton_missing() is not None:
             _zero_blocks()
         if releases.installed().short_prompts_keep_states:
             _begin_short_prompts()
-    if latent and releases.installed().latent:
-        functions_here = functions_here | _LATENT
+    if latent:
+        tables.append(_LATENT)
+        if releases.installed().masks_empty_contexts:
+            tables.append(_EMPTY_CONTEXTS)
         _choose_expanded()
-    for module, functions in functions_here.items():
+    for module, functions in (entry for table in tables for entry in table.items()):
         for name, operator in functions.items():
             _known(_module(module), name)
             setattr(_module(module), name, operator)

@@ -57,20 +57,30 @@ class Expanded(MLAPrefillBackend):
         starts, most = given.query_start_loc, given.max_query_len
         return attend(q, k, v, starts, starts, most, most, self.scale, True)
 
-    def run_prefill_context_chunk(self, chunk_idx: int, q: Tensor, k: Tensor, v: Tensor) -> Any:
-        """Attention of the new tokens to one chunk of what is cached."""
-        given = self._prefill_metadata
-        context = given.chunked_context
+    def run_prefill_context_chunk(
+        self,
+        *,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        chunk_idx: int = 0,
+        out: Tensor | None = None,
+        chunk: Any = None,
+    ) -> Any:
+        """Attention of new tokens to one chunk of what is cached.
+
+        In vLLM 0.26 it is a chunk of each sequence's context, by its number; in 0.33 ``chunk``, of some sequences, of
+        whose tokens q is.
+        """
+        if chunk is None:
+            given, context = self._prefill_metadata, self._prefill_metadata.chunked_context
+            starts, most = given.query_start_loc, given.max_query_len
+            of_keys, most_keys = context.cu_seq_lens[chunk_idx], context.max_seq_lens[chunk_idx]
+        else:
+            starts, most = chunk.query_start_loc, chunk.max_query_len
+            of_keys, most_keys = chunk.cu_seq_lens, chunk.max_seq_len
         return operators.expanded_attention_to_merge(
-            q,
-            k,
-            v,
-            given.query_start_loc,
-            context.cu_seq_lens[chunk_idx],
-            given.max_query_len,
-            context.max_seq_lens[chunk_idx],
-            self.scale,
-            False,
+            q, k, v, starts, of_keys, most, most_keys, self.scale, False
         )
 
 

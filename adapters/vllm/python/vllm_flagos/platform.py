@@ -14,7 +14,7 @@ from vllm.v1.attention.backends.registry import AttentionBackendEnum, register_b
 import flagos
 from flagos import _core
 from flagos_serving.declaration import capability, device_type
-from vllm_flagos import kernels, media, releases, rules
+from vllm_flagos import kernels, media, rules
 from vllm_flagos.vllm import captures_graphs, triton_missing
 
 logger = logging.getLogger(__name__)
@@ -205,10 +205,7 @@ class FlagosPlatform(Platform):
         wrong = rules.attention(selected_backend, attn_selector_config)
         if wrong is not None:
             raise ValueError(str(wrong))
-        if attn_selector_config.use_mla:
-            own = AttentionBackendEnum.TRITON_MLA
-            return _LATENT if releases.installed().latent else str(own.get_path())
-        return _ATTENTION
+        return _LATENT if attn_selector_config.use_mla else _ATTENTION
 
     @classmethod
     def check_runner_kv_caches_multi_layer(cls) -> None:

@@ -26,8 +26,8 @@ class Release:
     short_prompts_keep_states: bool = False
     # Whether rows of weights of integers may belong to groups in any order (GPTQ's desc_act).
     rows_in_any_order: bool = False
-    # Whether latent attention is operators of the plan; else it is vLLM's own, with kernels of Triton.
-    latent: bool = False
+    # Whether prompts with latent attention meet chunks of contexts that some of them do not have.
+    masks_empty_contexts: bool = False
     # Whether flagos' connector of two engines has been tried.
     transfer: bool = False
     # Whether data-parallel replicas that share experts have been tried.
@@ -64,7 +64,7 @@ RELEASES = (
         parser="entrypoints.openai.cli_args",
         short_prompts_keep_states=True,
         rows_in_any_order=True,
-        latent=True,
+        masks_empty_contexts=True,
         transfer=True,
         replicas_of_experts=True,
     ),

@@ -453,12 +453,6 @@ def _latent(config: Any) -> Problem | None:
     model = config.model_config
     if model is None or not model.use_mla:
         return None
-    if triton_missing() is not None and not releases.installed().latent:
-        return Problem(
-            "model",
-            f"latent attention has not been tried with this vLLM without Triton: {triton_missing()}",
-            f"pip install vllm=={releases.RELEASES[0].tried}, or take a device that Triton reaches",
-        )
     if getattr(config.parallel_config, "decode_context_parallel_size", 1) > 1:
         return Problem(
             "--decode-context-parallel-size",

@@ -27,6 +27,7 @@ KERNELS_OF = {
         "expand": "expand_to_tokens",
     },
 }
+MASK = ("model_executor.layers.attention.mla_attention", "mask_empty_context")
 # Names of types whose values are choices of a user: a new one needs a rule, or an operator.
 CHOICES = {
     "QuantizationMethods": "model_executor/layers/quantization/__init__.py",
@@ -86,6 +87,7 @@ def release(sources: Path, number: str) -> releases.Release:
         parser=parser(root) or "?",
         short_prompts_keep_states=short_prompts_keep_states(root),
         rows_in_any_order=rows_in_any_order(root),
+        masks_empty_contexts=_resolve(root, *MASK) is not None,
     )
 
 
