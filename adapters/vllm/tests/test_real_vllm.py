@@ -308,15 +308,8 @@ STATES: dict[str, tuple[str, dict[str, Any], dict[str, str]]] = {
 
 @pytest.mark.parametrize(("kind", "options", "variables"), STATES.values(), ids=STATES)
 def test_layers_with_states(
-    report: Report,
-    release: releases.Release,
-    tmp_path: Path,
-    kind: str,
-    options: dict[str, Any],
-    variables: dict[str, str],
+    report: Report, tmp_path: Path, kind: str, options: dict[str, Any], variables: dict[str, str]
 ) -> None:
-    if release.minor != "0.26":
-        pytest.skip("refused without Triton")
     found = report("hybrid.py", kind, tmp_path, options, **variables)
     assert found["tokens"] == found["expected"]
     # In rows of the cache that have states of other sequences, also for the prompt of one token.

@@ -477,22 +477,17 @@ def test_what_a_release_has_not_been_tried_with(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize(
-    ("minor", "changes", "option"),
+    ("changes", "option"),
     [
-        ("0.26", {}, None),
-        ("0.26", {"cache_config__mamba_cache_mode": "align"}, "--mamba-cache-mode align"),
+        ({}, None),
+        ({"cache_config__mamba_cache_mode": "align"}, "--mamba-cache-mode align"),
         (
-            "0.26",
             {"speculative_config": SimpleNamespace(method="ngram")},
             "--speculative-config method=ngram",
         ),
-        ("0.33", {}, "model"),
     ],
 )
-def test_layers_with_states(
-    monkeypatch: pytest.MonkeyPatch, minor: str, changes: dict[str, Any], option: str | None
-) -> None:
-    monkeypatch.setattr(rules.releases, "installed", lambda: SimpleNamespace(minor=minor))
+def test_layers_with_states(changes: dict[str, Any], option: str | None) -> None:
     model = {
         "model_config__is_hybrid": True,
         "model_config__architectures": ["Qwen3NextForCausalLM"],

@@ -225,24 +225,21 @@ def test_a_state_space_by_chunks_is_the_one_by_token() -> None:
             of.append(sequence)
     last = [max(n for n, one in enumerate(of) if one == sequence) for sequence in range(4)]
     out = torch.empty_like(x)
-    states = operators.state_space_chunks(
-        x,
-        dt,
-        a,
-        b,
-        c,
-        chunk_size=32,
-        cu_seqlens=STARTS,
-        cu_chunk_seqlens=torch.tensor(ends),
-        last_chunk_indices=torch.tensor(last),
-        seq_idx=torch.tensor(of),
-        out=out,
-        D=skip,
-        dt_bias=bias,
-        initial_states=begun,
-        dt_softplus=True,
-        state_dtype=torch.float32,
-    )
+    given = (x, dt, a, b, c)
+    options = {
+        "chunk_size": 32,
+        "cu_seqlens": STARTS,
+        "cu_chunk_seqlens": torch.tensor(ends),
+        "last_chunk_indices": torch.tensor(last),
+        "seq_idx": torch.tensor(of),
+        "out": out,
+        "D": skip,
+        "dt_bias": bias,
+        "initial_states": begun,
+        "dt_softplus": True,
+        "state_dtype": torch.float32,
+    }
+    states = operators.state_space_chunks(*given, **options)
     cache = random(9, 4, 6, 8)
     cache[places().long()] = begun
     wide = {"A": a[:, None, None].expand(4, 6, 8), "dt_bias": bias[:, None].expand(4, 6)}
@@ -263,6 +260,12 @@ def test_a_state_space_by_chunks_is_the_one_by_token() -> None:
             )
     assert apart(out, wanted) < 1e-4
     assert apart(states, cache[places().long()]) < 1e-4
+    # vLLM 0.33 has the states written where they belong.
+    written = torch.zeros_like(cache)
+    nothing = operators.state_space_chunks(
+        *given, **options, final_states_out=written, final_state_indices=places()
+    )
+    assert nothing is None and torch.equal(written[places().long()], states)
 
 
 def test_a_selective_scan_is_its_steps() -> None:

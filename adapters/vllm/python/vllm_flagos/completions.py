@@ -11,6 +11,7 @@ import torch
 
 from vllm_flagos import launches, operators, platform_view, releases, torch_view, warming
 from vllm_flagos.vllm import triton_missing
+from vllm_flagos.zeroes import BlockZeroer
 
 # Module → function of vLLM → the operator in its place. Of kernels, `vllm_flagos.releases` has the table.
 _FUNCTIONS: dict[str, dict[str, Any]] = {
@@ -50,6 +51,10 @@ _WITH_STATES: dict[str, dict[str, Any]] = {
         "selective_state_update": operators.state_space_update,
     },
 }
+_WITH_STATES_WITHOUT_TRITON: dict[str, dict[str, Any]] = {
+    "v1.worker.utils": {"KVBlockZeroer": BlockZeroer},
+    "v1.worker.gpu_model_runner": {"KVBlockZeroer": BlockZeroer},
+}
 # Where a model has latent attention.
 _LATENT: dict[str, dict[str, Any]] = {
     "v1.attention.backends.mla.triton_mla": {"decode_attention_fwd": operators.latent_attention},
@@ -84,7 +89,7 @@ def install(with_states: bool = False, latent: bool = False) -> None:
     if with_states:
         tables.append(_WITH_STATES)
         if triton_missing() is not None:
-            _zero_blocks()
+            tables.append(_WITH_STATES_WITHOUT_TRITON)
         if releases.installed().short_prompts_keep_states:
             _begin_short_prompts()
     if latent:
@@ -135,14 +140,6 @@ def _choose_expanded() -> None:
         module = _module("v1.attention.backends.mla.triton_mla")
         _known(module, "_compute_num_kv_splits")
         module._compute_num_kv_splits = latent.one_split  # type: ignore[attr-defined]
-
-
-def _zero_blocks() -> None:
-    from vllm_flagos.zeroes import BlockZeroer
-
-    for module in ("v1.worker.utils", "v1.worker.gpu_model_runner"):
-        _known(_module(module), "KVBlockZeroer")
-        _module(module).KVBlockZeroer = BlockZeroer  # type: ignore[attr-defined]
 
 
 def warm_up(worker: Any) -> None:

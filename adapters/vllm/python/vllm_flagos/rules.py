@@ -413,12 +413,6 @@ def _hybrid(config: Any) -> Problem | None:
 
 def _with_states(config: Any) -> Problem | None:
     """What the references of layers with states do not do."""
-    if releases.installed().minor != "0.26":
-        return Problem(
-            "model",
-            f"layers with states have not been tried with this vLLM without Triton: {triton_missing()}",
-            f"pip install vllm=={releases.RELEASES[0].tried}, or take a device that Triton reaches",
-        )
     if config.speculative_config is not None:
         return Problem(
             f"--speculative-config method={config.speculative_config.method}",

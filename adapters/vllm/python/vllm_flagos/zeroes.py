@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from vllm.v1.kv_cache_interface import FullAttentionSpec
 
 
 class BlockZeroer:
@@ -16,29 +15,40 @@ class BlockZeroer:
     def __init__(
         self,
         device: torch.device,
-        pin_memory: bool,
+        *,
         attn_groups_iter: Iterable[Any],
         kernel_block_sizes: list[int],
-        cache_dtype: str,
         static_forward_context: dict[str, Any],
         runner_only_attn_layers: set[str] | None = None,
-        max_concurrency: int = 1,
+        cache_dtype: str | None = None,
+        num_blocks: int | None = None,
+        **others: Any,
     ) -> None:
+        """``num_blocks``: the scheduler's, of vLLM 0.33, whose caches begin with the dimension of blocks."""
+        from vllm.v1.kv_cache_interface import AttentionSpec
+
         self._device = device
         # Each cache once, with the dimension of its blocks and how many of these the scheduler counts as one.
-        self._caches: dict[int, tuple[Tensor, int, int]] = {}
+        self._caches: dict[tuple[int, torch.Size], tuple[Tensor, int, int]] = {}
         for group in attn_groups_iter:
             spec, number = group.kv_cache_spec, group.kv_cache_group_id
-            if not isinstance(spec, FullAttentionSpec) or number >= len(kernel_block_sizes):
+            if not isinstance(spec, AttentionSpec) or number >= len(kernel_block_sizes):
                 continue
-            size = kernel_block_sizes[number]
-            dim = group.backend.get_kv_cache_block_dim(
-                size, spec.num_kv_heads, spec.head_size, cache_dtype_str=cache_dtype
-            )
+            size, dim = kernel_block_sizes[number], 0
+            if num_blocks is None:
+                dim = group.backend.get_kv_cache_block_dim(
+                    size, spec.num_kv_heads, spec.head_size, cache_dtype_str=cache_dtype
+                )
             for name in group.layer_names:
                 cache = static_forward_context[name].kv_cache
-                if name not in (runner_only_attn_layers or ()) and isinstance(cache, Tensor):
-                    self._caches[cache.data_ptr()] = (cache, dim, spec.block_size // size)
+                if name in (runner_only_attn_layers or ()) or not isinstance(cache, Tensor):
+                    continue
+                ratio = spec.block_size // size
+                if num_blocks is not None:
+                    if group.kernel_block_stride:
+                        cache = group.map_kv_cache_to_manager_blocks(cache, num_blocks)
+                    ratio = cache.shape[0] // num_blocks
+                self._caches[cache.data_ptr(), cache.shape] = (cache, dim, ratio)
 
     def zero_block_ids(self, block_ids: list[int]) -> None:
         """Zeros in these blocks of every cache."""

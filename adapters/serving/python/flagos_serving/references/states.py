@@ -362,11 +362,14 @@ def state_space_chunks(
     dt_limit: tuple[float, float] = (0.0, float("inf")),
     return_intermediate_states: bool = False,
     state_dtype: torch.dtype | None = None,
-) -> Tensor:
+    final_states_out: Tensor | None = None,
+    final_state_indices: Tensor | None = None,
+) -> Tensor | None:
     """Mamba 2 of whole prompts or parts of them.
 
     x is [tokens, heads, dim], dt [tokens, heads], B and C are [tokens, groups, state]. Writes ``out`` in x's shape.
-    Returns the state of each sequence, or of each chunk's end: [..., heads, dim, state].
+    Returns the state of each sequence, or of each chunk's end: [..., heads, dim, state]; None if the states of
+    sequences go to rows of a cache, ``final_states_out`` at ``final_state_indices``.
     """
     heads, steps = x.shape[1], _steps(dt, dt_bias, dt_softplus).clamp(*dt_limit)
     states: list[Tensor] = []
@@ -396,7 +399,13 @@ def state_space_chunks(
         )
         states.append(state)
     made_states = torch.stack(states).to(C.dtype if state_dtype is None else state_dtype)
-    return made_states if return_intermediate_states else made_states[last_chunk_indices.long()]
+    if return_intermediate_states:
+        return made_states
+    last_states = made_states[last_chunk_indices.long()]
+    if final_states_out is None or final_state_indices is None:
+        return last_states
+    final_states_out[final_state_indices.long()] = last_states.to(final_states_out.dtype)
+    return None
 
 
 def _finished(made: Tensor, x: Tensor, skip: Tensor | None, z: Tensor | None) -> Tensor:
