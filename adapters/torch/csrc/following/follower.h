@@ -112,7 +112,7 @@ class Follower {
   void wait_for_unseen();
   void leave_dropped_plans();
 
-  // finding out where the calls are (places.cc)
+  // finding out where the calls are (locating.cc)
   bool switches_stream(const Operator& op);
   bool locate(const Operator& op);
   Place find_again() const;

@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which run the calls belong to, and where they are in it.
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "following/follower.h"
+
+namespace flagos::following {
+
+namespace {
+
+constexpr size_t kMostTraces = 24;
+constexpr int64_t kMoved = 4096; // calls on another stream, after which that one is followed
+
+} // namespace
+
+// Whether the call is on another stream than those that are followed.
+bool Follower::switches_stream(const Operator& op) {
+  const c10::DeviceIndex device = key_.device() >= 0 ? key_.device() : current_device();
+  const Where where{device, current_stream(device)};
+  if (C10_LIKELY(where == where_)) {
+    elsewhere_ = 0;
+    return false;
+  }
+  cut("another stream");
+  if (!traces_.empty() && ++elsewhere_ < kMoved) {
+    refuse(op, "another stream");
+    return true;
+  }
+  release();
+  wait_for_moves();
+  last_move_ = c10::Event(kFlagos);
+  elsewhere_ = 0;
+  where_ = where;
+  return false;
+}
+
+// Finds out where the call is in a run that repeats; false if it is in none.
+bool Follower::locate(const Operator& op) {
+  if (place_.trace != nullptr && place_.position().op != op.id) {
+    lose_place();
+  }
+  if (place_.trace == nullptr) {
+    recent_.push(op.id);
+    if (!traces_.empty()) {
+      place_ = find_again();
+      if (place_.trace != nullptr) {
+        place_.trace->trust.doubt();
+      }
+    }
+  }
+  return place_.trace != nullptr;
+}
+
+// Whether the call has the tensors that its place has in each turn, from which the trust in its run follows. Behind a
+// whole turn the run is the program's, whose tensors are others now.
+bool Follower::is_familiar() {
+  Trust& trust = place_.trace->trust;
+  const bool is_whole = held_++ > place_.trace->positions.size();
+  if (is_whole) {
+    trust.restore();
+  }
+  std::vector<const void*>& steady = place_.position().steady;
+  const std::vector<const void*>& now = key_.addresses();
+  bool known = false;
+  for (size_t i = 0; i < steady.size(); ++i) {
+    if (steady[i] == nullptr) {
+      continue;
+    }
+    if (i < now.size() && now[i] == steady[i]) {
+      known = true;
+    } else if (is_whole) {
+      steady[i] = nullptr;
+    } else {
+      trust.lose();
+      return false;
+    }
+  }
+  if (known) {
+    trust.gain();
+  }
+  return known;
+}
+
+// Watches a call that is not followed, for runs that nobody knows yet. Returns whether a run has ended with it.
+bool Follower::watches(const Operator& op) {
+  if (watch_ == nullptr) {
+    watch_ = std::make_unique<Watch>();
+  }
+  const bool known = place_.trace != nullptr && place_.trace->trust.holds();
+  return !watch_->rests() && learn(watch_->see(op.id, key_.kinds(), key_.addresses(), known));
+}
+
+namespace {
+
+// Calls that were followed, as the watch sees them: a number that no operator has.
+struct Followed {
+  static constexpr uint64_t kMark = uint64_t(1) << 63U;
+  static constexpr unsigned kCount = 6;  // bits
+  static constexpr unsigned kStart = 28; // bits
+
+  uint64_t trace;
+  size_t start;
+  size_t count;
+
+  uint64_t code() const {
+    return kMark | trace << (kStart + kCount) | start << kCount | count;
+  }
+  static std::optional<Followed> of(uint64_t code) {
+    if ((code & kMark) == 0) {
+      return std::nullopt;
+    }
+    const auto bits = [&](unsigned from, unsigned count) { return code >> from & ((uint64_t(1) << count) - 1); };
+    return Followed{bits(kStart + kCount, 63 - kStart - kCount), bits(kCount, kStart), bits(0, kCount)};
+  }
+};
+static_assert(kMostCalls < size_t(1) << Followed::kCount);
+
+// The shortest part whose operators, repeated, are all of them.
+void keep_one_period(std::vector<Watch::Seen>& calls) {
+  std::vector<size_t> borders(calls.size() + 1, 0); // of Knuth, Morris and Pratt
+  for (size_t i = 1, length = 0; i < calls.size(); borders[++i] = length) {
+    while (length != 0 && calls[i].op != calls[length].op) {
+      length = borders[length];
+    }
+    length += calls[i].op == calls[length].op ? 1 : 0;
+  }
+  const size_t period = calls.size() - borders[calls.size()];
+  if (calls.size() % period != 0) {
+    return;
+  }
+  const size_t kept = std::max(period, period * (Watch::kShortest / period));
+  for (size_t i = kept; i < calls.size(); ++i) {
+    auto& steady = calls[i % kept].steady;
+    for (size_t each = 0; each < steady.size(); ++each) {
+      if (each >= calls[i].steady.size() || calls[i].steady[each] != steady[each]) {
+        steady[each] = nullptr;
+      }
+    }
+  }
+  calls.resize(kept);
+}
+
+} // namespace
+
+// Has the watch know calls that were followed, so that it sees what comes between them.
+void Follower::watch_followed(const Trace* trace, size_t start, size_t count) {
+  if (count != 0 && watch_ != nullptr && !watch_->rests()) {
+    learn(watch_->see(Followed{trace->number, start, count}.code(), 0, {}, /*known=*/true));
+  }
+}
+
+// Looks at a run of the last `run` calls that the watch saw, and follows it if a sixteenth of it is new. Then what it
+// was before is forgotten.
+bool Follower::learn(size_t run) {
+  if (run == 0) {
+    return false;
+  }
+  std::vector<Watch::Seen> calls;
+  std::vector<Trace*> parts;
+  for (Watch::Seen& seen : watch_->last(run)) {
+    const std::optional<Followed> followed = Followed::of(seen.op);
+    if (!followed.has_value()) {
+      calls.push_back(std::move(seen));
+      continue;
+    }
+    const auto trace =
+        std::find_if(traces_.begin(), traces_.end(), [&](const auto& each) { return each->number == followed->trace; });
+    if (trace == traces_.end()) {
+      return false;
+    }
+    for (size_t i = 0; i < followed->count; ++i) {
+      const Position& position = (*trace)->positions[(*trace)->after(followed->start, i)];
+      calls.push_back({position.op, position.steady});
+    }
+    if (std::find(parts.begin(), parts.end(), trace->get()) == parts.end()) {
+      parts.push_back(trace->get());
+    }
+  }
+  if (watch_->num_unknown(run) * 16 < calls.size()) {
+    return false;
+  }
+  keep_one_period(calls);
+  lose_place();
+  for (Trace* part : parts) {
+    drop_trace(part);
+  }
+  start_trace(std::move(calls));
+  return true;
+}
+
+// The place that the last operators lead to: the next one in the run that was left, or one in another.
+Place Follower::find_again() const {
+  const auto [begin, end] = places_.equal_range(recent_.order());
+  Place best;
+  size_t nearest = 0;
+  for (auto found = begin; found != end; ++found) {
+    const Place& place = found->second;
+    const size_t length = place.trace->positions.size();
+    const bool is_ahead = place.trace == lost_.trace;
+    if (!is_ahead && !recent_.leads_to(place)) {
+      continue;
+    }
+    const size_t ahead = is_ahead ? (place.at + length - lost_.at) % length : length;
+    if (best.trace == nullptr || ahead < nearest || (ahead == nearest && place.trace->used > best.trace->used)) {
+      best = place;
+      nearest = ahead;
+    }
+  }
+  return best;
+}
+
+void Follower::lose_place() {
+  close();
+  lost_ = std::exchange(place_, {});
+  held_ = 0;
+  recent_ = {};
+}
+
+void Follower::start_trace(std::vector<Watch::Seen> calls) {
+  lose_place();
+  if (traces_.size() >= kMostTraces) {
+    drop_oldest_trace();
+  }
+  const size_t length = calls.size();
+  auto trace = std::make_unique<Trace>();
+  for (Watch::Seen& call : calls) {
+    Position& position = trace->positions.emplace_back();
+    position.op = call.op;
+    position.steady = std::move(call.steady);
+  }
+  trace->number = static_cast<uint64_t>(traces_found_);
+  trace->used = now();
+  Recent recent;
+  for (size_t at = 0; at < length + Recent::kOrdered - 1; ++at) {
+    recent.push(trace->positions[at % length].op);
+    if (at >= Recent::kOrdered - 1) {
+      places_.emplace(recent.order(), Place{trace.get(), at % length});
+    }
+  }
+  place_ = {trace.get(), 0};
+  traces_.push_back(std::move(trace));
+  ++traces_found_;
+  if (blocks_ == nullptr) {
+    blocks_ = std::make_unique<Blocks>();
+  }
+  Capturer* capturer = native->capturer();
+  (capturer != nullptr && capturer->captures_afterwards() ? afterwards_ : capturer_) = capturer;
+}
+
+void Follower::drop_oldest_trace() {
+  const auto oldest = std::min_element(
+      traces_.begin(), traces_.end(), [](const auto& one, const auto& other) { return one->used < other->used; });
+  drop_trace(oldest->get());
+}
+
+void Follower::drop_trace(Trace* trace) {
+  if (late_ != nullptr && late_->trace == trace) {
+    late_ = nullptr;
+  }
+  std::erase_if(places_, [&](const auto& place) { return place.second.trace == trace; });
+  for (const Position& position : trace->positions) {
+    graphs_ -= static_cast<int64_t>(position.chunks.size());
+  }
+  if (lost_.trace == trace) {
+    lost_ = {};
+  }
+  std::erase_if(traces_, [&](const auto& other) { return other.get() == trace; });
+  const std::unordered_set<const Block*> blocks = wanted();
+  for (Block* block : blocks_->held()) {
+    if (block->is_in_plan() && block->is_live() && !blocks.contains(block)) {
+      block->hold();
+      stranded_.push_back(block);
+    }
+  }
+  blocks_->keep(blocks);
+}
+
+} // namespace flagos::following
