@@ -30,6 +30,7 @@ def test_the_table_of_releases_is_what_their_sources_say(release: releases.Relea
             assert kept[f"kernel {module}: {path}"] == operator
     assert kept["parser of `vllm serve`"] == release.parser
     assert kept["warm-up of the first runner"] == str(release.first_runners_warm_up)
+    assert kept["experts with a mask of padding"] == str(release.masks_padding)
     assert kept["weights of integers with rows in any order"] == str(release.rows_in_any_order)
     for name in OF_EMPTY_CONTEXTS:
         assert (f"vllm.{name}" in kept) == release.masks_empty_contexts

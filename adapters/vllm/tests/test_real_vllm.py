@@ -179,15 +179,12 @@ STREAMS: dict[str, tuple[str, dict[str, Any], int]] = {
 @pytest.mark.parametrize(("name", "options", "ranks"), STREAMS.values(), ids=STREAMS)
 def test_streams_of_the_asynchronous_engine(
     report: Report,
-    release: releases.Release,
     models: Path,
     expected: dict[str, Any],
     name: str,
     options: dict[str, Any],
     ranks: int,
 ) -> None:
-    if name == "experts" and not release.replicas_of_experts:
-        pytest.skip("refused with this release")
     found = report(
         "streams.py",
         models / name,
@@ -207,15 +204,9 @@ def test_streams_of_the_asynchronous_engine(
     ids=["parts of experts", "experts by rank", "compiled"],
 )
 def test_replicas_that_share_experts(
-    report: Report,
-    release: releases.Release,
-    models: Path,
-    expected: dict[str, Any],
-    options: dict[str, Any],
+    report: Report, models: Path, expected: dict[str, Any], options: dict[str, Any]
 ) -> None:
     """One has a prompt of one token, and goes on with batches of nothing when it is done."""
-    if not release.replicas_of_experts:
-        pytest.skip("refused with this release")
     found = report("replicas.py", models / "experts", options, free_port(), FLAGOS_HOST_DEVICES="2")
     first, *others = expected["experts"]
     assert found["tokens"] == [others, [first[:12]]]
@@ -223,11 +214,7 @@ def test_replicas_that_share_experts(
     assert of_both[0] == of_both[1] > 3 * 40
 
 
-def test_a_replica_that_dies_ends_the_others(
-    report: Report, release: releases.Release, models: Path
-) -> None:
-    if not release.replicas_of_experts:
-        pytest.skip("refused with this release")
+def test_a_replica_that_dies_ends_the_others(report: Report, models: Path) -> None:
     found = report(
         "killed.py",
         models / "experts",
@@ -241,11 +228,7 @@ def test_a_replica_that_dies_ends_the_others(
     assert found["alive"] == []
 
 
-def test_a_replica_that_dies_in_a_program_of_its_own(
-    report: Report, release: releases.Release, models: Path
-) -> None:
-    if not release.replicas_of_experts:
-        pytest.skip("refused with this release")
+def test_a_replica_that_dies_in_a_program_of_its_own(report: Report, models: Path) -> None:
     found = report(
         "replicas.py", models / "experts", {}, free_port(), "killed", FLAGOS_HOST_DEVICES="2"
     )
@@ -625,13 +608,12 @@ def test_the_check_before_a_model_loads(
         )
 
 
-def test_the_check_of_replicas_that_share_experts(release: releases.Release, models: Path) -> None:
-    served = release.replicas_of_experts
+def test_the_check_of_replicas_that_share_experts(models: Path) -> None:
     options = ["--data-parallel-size", "2", "--enable-expert-parallel"]
     done = check("--json", str(models / "experts"), *options)
-    assert done.returncode == (not served), done.stderr[-3000:]
+    assert done.returncode == 0, done.stderr[-3000:]
     found = json.loads(done.stdout)
-    assert found["options"]["--data-parallel-size"] == ("served" if served else "refused")
+    assert found["options"]["--data-parallel-size"] == "served"
 
 
 def test_the_check_names_an_operator_that_a_route_leaves_without_an_implementation(

@@ -464,10 +464,6 @@ def test_what_a_release_has_not_been_tried_with(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(rules.releases, "installed", lambda: releases.RELEASES[-1])
     for changes, words in (
         (
-            {"model_config__is_moe": True, "parallel_config__data_parallel_size": 2},
-            "--data-parallel-size: experts that replicas share have not been tried with this vLLM",
-        ),
-        (
             {"kv_transfer_config": transfer("kv_producer")},
             "--kv-transfer-config: FlagosConnector has not been tried on flagos memory; leave it out",
         ),

@@ -14,7 +14,7 @@ from vllm.v1.attention.backends.registry import AttentionBackendEnum, register_b
 import flagos
 from flagos import _core
 from flagos_serving.declaration import capability, device_type
-from vllm_flagos import kernels, media, rules
+from vllm_flagos import kernels, media, releases, rules
 from vllm_flagos.vllm import captures_graphs, triton_missing
 
 logger = logging.getLogger(__name__)
@@ -274,6 +274,9 @@ class FlagosPlatform(Platform):
         # A forked child of a process that uses flagos cannot use it.
         os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
         parallel = vllm_config.parallel_config
+        # Replicas choose experts for the tokens of all, which no mask of their own tokens is for.
+        if releases.installed().masks_padding and parallel.data_parallel_size > 1:
+            os.environ["VLLM_MOE_SKIP_PADDING"] = "0"
         if parallel.worker_cls == "auto":
             parallel.worker_cls = "vllm_flagos.worker.FlagosWorker"
         transfer = getattr(vllm_config, "kv_transfer_config", None)

@@ -28,10 +28,10 @@ class Release:
     rows_in_any_order: bool = False
     # Whether prompts with latent attention meet chunks of contexts that some of them do not have.
     masks_empty_contexts: bool = False
+    # Whether a mask, of one replica's tokens, leaves those that fill a batch up without experts.
+    masks_padding: bool = False
     # Whether flagos' connector of two engines has been tried.
     transfer: bool = False
-    # Whether data-parallel replicas that share experts have been tried.
-    replicas_of_experts: bool = False
 
     @property
     def minor(self) -> str:
@@ -66,7 +66,6 @@ RELEASES = (
         rows_in_any_order=True,
         masks_empty_contexts=True,
         transfer=True,
-        replicas_of_experts=True,
     ),
     # Here an object launches the kernel that it holds.
     Release(
@@ -83,6 +82,7 @@ RELEASES = (
         },
         first_runners_warm_up=None,
         parser="entrypoints.common.cli_args",
+        masks_padding=True,
     ),
 )
 

@@ -160,12 +160,6 @@ def _replicas_of_experts(config: Any) -> Problem | None:
         parallel.enable_expert_parallel or getattr(config.model_config, "is_moe", False)
     ):
         return None
-    if not releases.installed().replicas_of_experts:
-        return Problem(
-            "--data-parallel-size",
-            "experts that replicas share have not been tried with this vLLM",
-            "leave it out, or write --tensor-parallel-size",
-        )
     if config.model_config is not None and config.model_config.quantization is not None:
         return Problem(
             f"--data-parallel-size with --quantization {config.model_config.quantization}",

@@ -34,6 +34,7 @@ KINDS = (
     ("parser", "the parser of `vllm serve`"),
     ("warm-up", "the warm-up of the first model runner"),
     ("weights", "forms of weights"),
+    ("experts", "experts"),
     ("operator", "schemas of vLLM's own operators"),
     ("torch.cuda", "modules that say torch.cuda"),
 )

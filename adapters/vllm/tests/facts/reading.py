@@ -63,6 +63,7 @@ def read(sources: Path) -> Facts:
         found |= {f"kernel {module}: {path}": operator for path, operator in paths.items()}
     found["parser of `vllm serve`"] = str(parser(root))
     found["warm-up of the first runner"] = str(warm_up(root))
+    found["experts with a mask of padding"] = str(masks_padding(root))
     found["weights of integers with rows in any order"] = str(rows_in_any_order(root))
     if (sources / "csrc").is_dir():
         found |= _operators(sources)
@@ -88,6 +89,7 @@ def release(sources: Path, number: str) -> releases.Release:
         short_prompts_keep_states=short_prompts_keep_states(root),
         rows_in_any_order=rows_in_any_order(root),
         masks_empty_contexts=_resolve(root, *MASK) is not None,
+        masks_padding=masks_padding(root),
     )
 
 
@@ -130,6 +132,12 @@ def rows_in_any_order(root: Path) -> bool:
     """Whether rows of weights of integers may belong to groups in any order."""
     file = _file(root, "model_executor.kernels.linear.mixed_precision.MPLinearKernel")
     return file.is_file() and "has_g_idx" in file.read_text()
+
+
+def masks_padding(root: Path) -> bool:
+    """Whether a mask leaves tokens that fill a batch up without experts."""
+    file = _file(root, "model_executor.layers.fused_moe.router.fused_topk_router")
+    return file.is_file() and "VLLM_MOE_SKIP_PADDING" in file.read_text()
 
 
 def _launched(tree: ast.Module) -> Iterator[str]:
