@@ -214,7 +214,9 @@ def test_replicas_that_share_experts(
     assert of_both[0] == of_both[1] > 3 * 40
 
 
-def test_a_replica_that_dies_ends_the_others(report: Report, models: Path) -> None:
+def test_a_replica_that_dies_ends_the_others(
+    report: Report, release: releases.Release, models: Path
+) -> None:
     found = report(
         "killed.py",
         models / "experts",
@@ -224,8 +226,9 @@ def test_a_replica_that_dies_ends_the_others(report: Report, models: Path) -> No
     )
     assert len(found["ended"]) == 4 and found["seconds"] < 60
     assert all(end.startswith("EngineDeadError: ") for end in found["ended"]), found["ended"]
-    assert "died unexpectedly (exit code: -9)" in found["said"]
     assert found["alive"] == []
+    if release.minor == "0.26":  # in 0.33 the processes may be ended before one logs it
+        assert "died unexpectedly (exit code: -9)" in found["said"]
 
 
 def test_a_replica_that_dies_in_a_program_of_its_own(report: Report, models: Path) -> None:
