@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TypedDict
+from typing import TYPE_CHECKING, TypedDict
+
+if TYPE_CHECKING:  # a file is read without torch
+    from torch_fl.distributed import Gathered
 
 
 class HostTime(TypedDict):
@@ -50,16 +53,6 @@ class Operator(Served, total=False):
     reasons: dict[str, int]  # of fallbacks
     decided_by: str
     alternatives: list[Candidate]
-
-
-class Gathered(TypedDict):
-    """A reduction that a library of collectives lacks, for which the data of all ranks were gathered."""
-
-    library: str
-    op: str
-    dtype: str
-    calls: int
-    bytes: int  # of all ranks together
 
 
 class DeviceTime(TypedDict):
