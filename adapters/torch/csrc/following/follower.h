@@ -74,7 +74,7 @@ class Follower {
   // Others know this memory from now on: graphs that do end.
   void forget_lent(const c10::DataPtr& memory);
   // Keeps memory until what is pending is launched; false if nothing is.
-  bool keep(c10::StorageImpl* twin);
+  bool keep_twin(c10::StorageImpl* twin);
   bool keep_memory(void* data);
   // Gives the memory of all graphs back, and the graphs with it; false if there was none.
   bool release();
@@ -137,10 +137,13 @@ class Follower {
   std::unique_ptr<Launchable> capture(const Chunk& chunk);
   // Has no graph know the memory of the call's arguments.
   void lend_arguments(c10::ArrayRef<c10::IValue> arguments);
+
+  // the memory of all that is followed (requests.cc)
   void keep(const std::unordered_set<const Block*>& blocks);
   std::unordered_set<const Block*> wanted() const;
   void give_back_unwanted();
   bool is_used(const Block* block) const;
+
   static void set_pending(bool pending) {
     __atomic_store_n(&calls_pending, pending, __ATOMIC_RELEASE);
   }

@@ -201,8 +201,8 @@ bool Call::describe(const torch::jit::Stack& arguments, const c10::IValue& value
   if (impl->device().type() != kFlagos || !is_plain(impl) || impl->is_wrapped_number()) {
     return false;
   }
-  const c10::StorageImpl* storage = impl->unsafe_storage().unsafeGetStorageImpl();
-  const c10::StorageImpl* owner = owner_of(storage);
+  c10::StorageImpl* storage = impl->unsafe_storage().unsafeGetStorageImpl();
+  c10::StorageImpl* owner = owner_of(storage);
   if (owner == nullptr) {
     return false;
   }
@@ -218,7 +218,7 @@ bool Call::describe(const torch::jit::Stack& arguments, const c10::IValue& value
   made.push_back({
       .block = block,
       .nbytes = storage->nbytes(),
-      .allocator = const_cast<c10::StorageImpl*>(owner)->allocator(),
+      .allocator = owner->allocator(),
       .resizable = owner->resizable(),
       .offset = impl->storage_offset(),
       .sizes = {impl->sizes().begin(), impl->sizes().end()},

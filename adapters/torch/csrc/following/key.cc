@@ -90,7 +90,7 @@ void Key::tensor(const at::Tensor& tensor) {
   }
   // Memory of others may be theirs again before the call is launched: it has no twin.
   const auto is_ours = [](const c10::StorageImpl* storage) {
-    return storage->nbytes() == 0 || owner_of(storage) != nullptr;
+    return storage->nbytes() == 0 || owned_memory(storage->data_ptr()) != nullptr;
   };
   if (!is_plain(impl) || impl->device().type() != kFlagos || (device_ >= 0 && device_ != impl->device().index()) ||
       !is_ours(impl->unsafe_storage().unsafeGetStorageImpl())) {

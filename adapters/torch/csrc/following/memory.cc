@@ -249,7 +249,8 @@ Layout lay_out(const std::vector<std::shared_ptr<Life>>& lives, uint64_t turn) {
   }
   Layout layout;
   layout.offsets.assign(lives.size(), Layout::kNowhere);
-  while (most_of(spans, turn) / layout.grain > Layout::kGrains) {
+  const size_t most = most_of(spans, turn);
+  while (most / layout.grain > Layout::kGrains) {
     layout.grain *= 2;
   }
   std::stable_sort(spans.begin(), spans.end(), [](const Span& a, const Span& b) { return a.nbytes > b.nbytes; });

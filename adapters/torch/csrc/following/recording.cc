@@ -229,8 +229,8 @@ void Follower::note(const torch::jit::Stack& arguments, const torch::jit::Stack&
     if (!tensor.defined() || tensor.device().type() != kFlagos || !tensor.has_storage()) {
       return;
     }
-    if (const c10::StorageImpl* owner = owner_of(tensor.storage().unsafeGetStorageImpl()); owner != nullptr) {
-      if (Block* block = block_of(owner->data_ptr()); block != nullptr) {
+    if (const c10::DataPtr* owned = owned_memory(tensor.storage().data_ptr()); owned != nullptr) {
+      if (Block* block = block_of(*owned); block != nullptr) {
         block->belongs_to(tensor.storage());
       }
     }

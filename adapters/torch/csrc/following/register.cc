@@ -16,6 +16,14 @@ namespace {
 
 using Lock = std::lock_guard<std::recursive_mutex>;
 
+// A method of the follower as a function, which holds its mutex.
+template <auto kMethod, class... Arguments>
+auto locked(Arguments... arguments) {
+  Follower& follower = Follower::instance();
+  const Lock lock(follower.mutex);
+  return (follower.*kMethod)(arguments...);
+}
+
 c10::Dict<std::string, int64_t> to_dict(const Counts& counts) {
   c10::Dict<std::string, int64_t> dict;
   for (const auto& [what, count] : counts) {
@@ -48,11 +56,7 @@ struct User {
 // Has the runtime call this room, from the first time that a program wants graphs.
 void attach() {
   static const bool once = [] {
-    launch_pending_slowly = [](const char* why) {
-      Follower& follower = Follower::instance();
-      const Lock lock(follower.mutex);
-      follower.cut(why);
-    };
+    launch_pending_slowly = &locked<&Follower::cut>;
     know_thread = [] {
       is_thread_known = true;
       if (!is_autograds()) {
@@ -60,41 +64,13 @@ void attach() {
         (void)user;
       }
     };
-    forget_lent = [](const c10::DataPtr& memory) {
-      Follower& follower = Follower::instance();
-      const Lock lock(follower.mutex);
-      follower.forget_lent(memory);
-    };
-    keep_until_launched = [](c10::StorageImpl* twin) {
-      Follower& follower = Follower::instance();
-      const Lock lock(follower.mutex);
-      return follower.keep(twin);
-    };
-    keep_pool_memory = [](void* data) {
-      Follower& follower = Follower::instance();
-      const Lock lock(follower.mutex);
-      return follower.keep_memory(data);
-    };
-    wait_for_moves = [] {
-      Follower& follower = Follower::instance();
-      const Lock lock(follower.mutex);
-      follower.wait_for_moves();
-    };
-    is_on_another_stream = [] {
-      Follower& follower = Follower::instance();
-      const Lock lock(follower.mutex);
-      return follower.is_on_another_stream();
-    };
-    note_unseen_call = [] {
-      Follower& follower = Follower::instance();
-      const Lock lock(follower.mutex);
-      follower.note_unseen_call();
-    };
-    release_graphs = [] {
-      Follower& follower = Follower::instance();
-      const Lock lock(follower.mutex);
-      return follower.release();
-    };
+    forget_lent = &locked<&Follower::forget_lent>;
+    keep_until_launched = &locked<&Follower::keep_twin>;
+    keep_pool_memory = &locked<&Follower::keep_memory>;
+    wait_for_moves = &locked<&Follower::wait_for_moves>;
+    is_on_another_stream = &locked<&Follower::is_on_another_stream>;
+    note_unseen_call = &locked<&Follower::note_unseen_call>;
+    release_graphs = &locked<&Follower::release>;
     give_back_planned = &give_back_at;
     planned_block_of = [](const c10::DataPtr& memory) {
       const Block* block = block_of(memory);

@@ -75,7 +75,7 @@ void Follower::forget_lent(const c10::DataPtr& memory) {
   }
 }
 
-bool Follower::keep(c10::StorageImpl* twin) {
+bool Follower::keep_twin(c10::StorageImpl* twin) {
   if ((chunk_ == nullptr && open_ == nullptr) || block_of(twin->data_ptr()) != nullptr) {
     return false;
   }

@@ -9,25 +9,21 @@
 
 namespace flagos::following {
 
-// The storage that owns the memory of a flagos one; null for memory that came from outside.
-inline c10::StorageImpl* owner_of(c10::StorageImpl* storage) {
-  if (C10_LIKELY(!native->by_copies)) {
-    return twin_of(storage->data_ptr());
-  }
-  const c10::DataPtr& memory = storage->data_ptr();
-  return is_from_pool(memory) || block_of(memory) != nullptr ? storage : nullptr;
-}
-inline const c10::StorageImpl* owner_of(const c10::StorageImpl* storage) {
-  return owner_of(const_cast<c10::StorageImpl*>(storage));
-}
-
-// The same for the memory of a flagos storage: what the owner has of the pool or of a plan.
+// What the owner of a flagos storage's memory has of the pool or of a plan; null for memory that came from outside.
 inline const c10::DataPtr* owned_memory(const c10::DataPtr& memory) {
   if (C10_LIKELY(!native->by_copies)) {
     const c10::StorageImpl* twin = twin_of(memory);
     return twin != nullptr ? &twin->data_ptr() : nullptr;
   }
   return is_from_pool(memory) || block_of(memory) != nullptr ? &memory : nullptr;
+}
+
+// The storage that has it: the twin, or the flagos storage itself.
+inline c10::StorageImpl* owner_of(c10::StorageImpl* storage) {
+  if (C10_LIKELY(!native->by_copies)) {
+    return twin_of(storage->data_ptr());
+  }
+  return owned_memory(storage->data_ptr()) != nullptr ? storage : nullptr;
 }
 
 // The label of memory from plans.
