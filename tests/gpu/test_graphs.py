@@ -41,6 +41,31 @@ def test_random_numbers_differ_between_replays() -> None:
     assert not torch.equal(draws[0][1], draws[1][1])
 
 
+def test_a_graph_reads_a_tensor_that_automatic_graphs_moved() -> None:
+    x = torch.arange(4096.0).to("flagos")
+
+    def chain(k: float) -> torch.Tensor:
+        y = x
+        for _ in range(40):
+            y = y * 0.5 + k
+        return y
+
+    with torch.flagos.graphs.auto():
+        for turn in range(30):
+            chain(turn % 3.0)
+        for turn in range(8):
+            expected = chain(float(turn)).cpu() * 2
+            y = chain(float(turn))
+            before = torch.flagos.graphs.counts()
+            chain(float(turn))
+            assert torch.flagos.graphs.counts()["followed"] > before["followed"] or turn > 0
+            recorded = torch.flagos.Graph()
+            with torch.flagos.graph(recorded):
+                z = y * 2
+            recorded.replay()
+            assert torch.equal(z.cpu(), expected)
+
+
 @pytest.mark.parametrize("layer", ["linear", "attention", "convolution"])
 def test_a_training_step_is_captured(layer: str) -> None:
     torch.manual_seed(0)

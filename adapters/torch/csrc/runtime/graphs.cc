@@ -53,6 +53,7 @@ void register_graphs(torch::Library& library) {
       });
   library.def(
       "graph_capture_end(int graph) -> ()", [](int64_t graph) { check(core->graph_capture_end(at_address(graph))); });
+  library.def("prepare_capture() -> ()", &prepare_capture);
   library.def("graph_replay(int graph) -> ()", [](int64_t graph) { replay_graph(at_address(graph)); });
   library.def("graph_reset(int graph) -> ()", [](int64_t graph) { check(core->graph_reset(at_address(graph))); });
   library.def("graph_memory(int graph) -> int", [](int64_t graph) {

@@ -34,6 +34,11 @@ class Graph(torch.cuda.CUDAGraph):
             generator = torch.ops.flagos.native_generator(generator)
         super().register_generator_state(generator)
 
+    def capture_begin(self, *args: Any, **kwargs: Any) -> None:
+        """Begin to record the current stream, as torch.cuda.CUDAGraph does."""
+        torch.ops.flagos.prepare_capture()
+        super().capture_begin(*args, **kwargs)
+
 
 def _as_cuda_stream(stream: torch.Stream | None) -> Any:
     if stream is None or isinstance(stream, torch.cuda.Stream):
@@ -67,6 +72,7 @@ class graph:
         )
 
     def __enter__(self) -> None:
+        torch.ops.flagos.prepare_capture()  # also of a graph that is torch's own
         self._context.__enter__()
         torch.ops.flagos.set_capturing(True)
 
