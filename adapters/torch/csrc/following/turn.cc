@@ -5,7 +5,13 @@
 
 namespace flagos::following {
 
-Turn::Turn(Operator& op, torch::jit::Stack& stack) : lock_(Follower::instance().mutex) {
+thread_local bool is_part = false;
+
+Turn::Turn(Operator& op, torch::jit::Stack& stack) : lock_(Follower::instance().mutex, std::defer_lock) {
+  if (is_part) {
+    return;
+  }
+  lock_.lock();
   know_this_thread();
   Follower& follower = Follower::instance();
   followed_ = follower.begin(op, stack, arguments_, record_);

@@ -14,6 +14,10 @@ namespace flagos::following {
 
 struct Record; // of the call in progress
 
+// Whether this thread's calls are parts of one that graphs have seen, which are not to be seen by themselves: whether
+// it was recorded would make another run of them.
+extern thread_local bool is_part;
+
 // The turn of one call: it has been followed, or it is to be served natively while the turn lasts.
 class Turn {
  public:

@@ -17,6 +17,7 @@
 #include "aten/traced.h"
 #include "runtime/allocator.h"
 #include "runtime/pool_memory.h"
+#include "runtime/scoped.h"
 #include "vendor_library/call.h"
 #include "vendor_library/cpu_form.h"
 #include "vendor_library/indices.h"
@@ -354,7 +355,11 @@ class LibraryKernel final : public c10::OperatorKernel {
         turn.serve(*stack, [&](torch::jit::Stack& arguments) { serve(op, &arguments, route, nullptr); });
         return;
       }
-    } else if (refusal != nullptr && !traits_.metadata_only && !(composite_ && route != FLAGOS_ROUTE_CPU_FALLBACK)) {
+      const Scoped parts(following::is_part, true);
+      serve(op, stack, route, nullptr);
+      return;
+    }
+    if (refusal != nullptr && !traits_.metadata_only && !(composite_ && route != FLAGOS_ROUTE_CPU_FALLBACK)) {
       // The CPU looks at the device. Parts of a composite are seen by themselves.
       launch_before_unseen_call(name_.c_str());
     }
