@@ -125,11 +125,14 @@ class Follower {
   }
   void start_trace(std::vector<Watch::Seen> calls);
   void drop_oldest_trace();
+  void drop_chunks(Trace& trace);
   void drop_trace(Trace* trace);
   void lose_place();
 
   // recording (recording.cc)
   void record(Operator& op, c10::ArrayRef<c10::IValue> arguments, bool plain, Record*& record);
+  bool has_seen_turns() const;
+  bool waits_for_plan();
   bool looks_at_lives();
   void plan_memory(Trace& trace);
   void open();

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "following/memory.h"
@@ -147,13 +148,14 @@ struct Trace {
   uint64_t number = 0; // among all traces that there were
   uint64_t used = 0;   // when, in calls
   Trust trust;
-  // The memory of a run is planned when all its calls were seen in two turns that follow each other. If the calls do
-  // not come in turns, each gets blocks of its own.
+  // The memory of a run is planned when all its calls were seen in two turns that follow each other, at the place where
+  // the least lives beside it. If the calls do not come in turns, each gets blocks of its own.
   bool is_planned = false;
-  uint8_t looks = 0;   // how often two turns have begun
-  size_t seen = 0;     // calls, of both turns
-  uint64_t first = 0;  // the number of allocations before the first turn
-  uint64_t second = 0; // and before the second one
+  uint8_t looks = 0;              // how often two turns have begun
+  size_t seen = 0;                // calls, of both turns
+  uint64_t first = 0;             // the number of allocations before the first turn
+  uint64_t second = 0;            // and before the second one
+  std::optional<size_t> quietest; // that place, once it is known
 
   size_t after(size_t place, size_t calls = 1) const {
     return (place + calls) % positions.size();

@@ -56,11 +56,13 @@ bool Follower::locate(const Operator& op) {
 // Whether the call has the tensors that its place has in each turn, from which the trust in its run follows. Behind a
 // whole turn the run is the program's, whose tensors are others now.
 bool Follower::is_familiar() {
-  Trust& trust = place_.trace->trust;
-  const bool is_whole = held_++ > place_.trace->positions.size();
-  if (is_whole) {
-    trust.restore();
+  Trace& trace = *place_.trace;
+  const bool is_whole = held_++ > trace.positions.size();
+  if (is_whole && !trace.trust.holds()) {
+    drop_chunks(trace);
+    trace.trust.restore();
   }
+  const bool is_second_turn = is_whole && held_ <= 2 * trace.positions.size();
   std::vector<const void*>& steady = place_.position().steady;
   const std::vector<const void*>& now = key_.addresses();
   bool known = false;
@@ -68,17 +70,18 @@ bool Follower::is_familiar() {
     if (steady[i] == nullptr) {
       continue;
     }
-    if (i < now.size() && now[i] == steady[i]) {
+    const void* address = i < now.size() ? now[i] : nullptr;
+    if (address == steady[i]) {
       known = true;
     } else if (is_whole) {
-      steady[i] = nullptr;
+      steady[i] = is_second_turn ? address : nullptr;
     } else {
-      trust.lose();
+      trace.trust.lose();
       return false;
     }
   }
   if (known) {
-    trust.gain();
+    trace.trust.gain();
   }
   return known;
 }
@@ -255,14 +258,20 @@ void Follower::drop_oldest_trace() {
   drop_trace(oldest->get());
 }
 
-void Follower::drop_trace(Trace* trace) {
-  if (late_ != nullptr && late_->trace == trace) {
+void Follower::drop_chunks(Trace& trace) {
+  if (late_ != nullptr && late_->trace == &trace) {
     late_ = nullptr;
   }
-  std::erase_if(places_, [&](const auto& place) { return place.second.trace == trace; });
-  for (const Position& position : trace->positions) {
+  for (Position& position : trace.positions) {
     graphs_ -= static_cast<int64_t>(position.chunks.size());
+    position.chunks.clear();
+    position.captures = {};
   }
+}
+
+void Follower::drop_trace(Trace* trace) {
+  drop_chunks(*trace);
+  std::erase_if(places_, [&](const auto& place) { return place.second.trace == trace; });
   if (lost_.trace == trace) {
     lost_ = {};
   }

@@ -218,28 +218,8 @@ struct Span {
   }
 };
 
-// The most bytes that live at once.
-size_t most_of(const std::vector<Span>& spans, uint64_t turn) {
-  std::vector<int64_t> changes(turn + 1, 0);
-  for (const Span& span : spans) {
-    const uint64_t end = span.begin + span.length;
-    changes[span.begin] += static_cast<int64_t>(span.nbytes);
-    changes[std::min(end, turn)] -= static_cast<int64_t>(span.nbytes);
-    if (end > turn) {
-      changes[0] += static_cast<int64_t>(span.nbytes);
-      changes[end - turn] -= static_cast<int64_t>(span.nbytes);
-    }
-  }
-  int64_t now = 0, most = 0;
-  for (const int64_t change : changes) {
-    now += change;
-    most = std::max(most, now);
-  }
-  return static_cast<size_t>(most);
-}
-
-// The larger tensors come first; each lies in the smallest gap that it fits between those that live at the same time.
-Layout lay_out(const std::vector<std::shared_ptr<Life>>& lives, uint64_t turn) {
+// Of the tensors that end within a turn.
+std::vector<Span> spans_of(const std::vector<std::shared_ptr<Life>>& lives, uint64_t turn) {
   std::vector<Span> spans;
   for (size_t i = 0; i < lives.size(); ++i) {
     const uint64_t died = lives[i] != nullptr ? lives[i]->died.load(std::memory_order_acquire) : 0;
@@ -247,9 +227,36 @@ Layout lay_out(const std::vector<std::shared_ptr<Life>>& lives, uint64_t turn) {
       spans.push_back({i, lives[i]->nbytes, lives[i]->born % turn, died - lives[i]->born + 1});
     }
   }
+  return spans;
+}
+
+// The bytes that live at each allocation of a turn.
+std::vector<int64_t> bytes_of(const std::vector<Span>& spans, uint64_t turn) {
+  std::vector<int64_t> bytes(turn + 1, 0); // first by how much they change
+  for (const Span& span : spans) {
+    const uint64_t end = span.begin + span.length;
+    bytes[span.begin] += static_cast<int64_t>(span.nbytes);
+    bytes[std::min(end, turn)] -= static_cast<int64_t>(span.nbytes);
+    if (end > turn) {
+      bytes[0] += static_cast<int64_t>(span.nbytes);
+      bytes[end - turn] -= static_cast<int64_t>(span.nbytes);
+    }
+  }
+  std::partial_sum(bytes.begin(), bytes.end(), bytes.begin());
+  bytes.pop_back();
+  return bytes;
+}
+
+// The larger tensors come first; each lies in the smallest gap that it fits between those that live at the same time.
+Layout lay_out(const std::vector<std::shared_ptr<Life>>& lives, uint64_t turn) {
+  std::vector<Span> spans = spans_of(lives, turn);
   Layout layout;
   layout.offsets.assign(lives.size(), Layout::kNowhere);
-  const size_t most = most_of(spans, turn);
+  if (spans.empty()) {
+    return layout;
+  }
+  const std::vector<int64_t> bytes = bytes_of(spans, turn);
+  const auto most = static_cast<size_t>(*std::max_element(bytes.begin(), bytes.end()));
   while (most / layout.grain > Layout::kGrains) {
     layout.grain *= 2;
   }
@@ -289,6 +296,16 @@ Layout lay_out(const std::vector<std::shared_ptr<Life>>& lives, uint64_t turn) {
 }
 
 } // namespace
+
+size_t Blocks::quietest(const std::vector<std::shared_ptr<Life>>& lives, uint64_t turn) {
+  const std::vector<Span> spans = spans_of(lives, turn);
+  const std::vector<int64_t> bytes = bytes_of(spans, turn);
+  const auto least = std::min_element(spans.begin(), spans.end(), [&](const Span& one, const Span& other) {
+    const auto before = [&](const Span& span) { return bytes[span.begin] - static_cast<int64_t>(span.nbytes); };
+    return before(one) < before(other);
+  });
+  return least != spans.end() ? least->number : 0;
+}
 
 std::vector<Block*> Blocks::plan(
     const std::vector<std::shared_ptr<Life>>& lives,

@@ -158,6 +158,9 @@ class Blocks {
       uint64_t turn,
       const std::function<c10::DataPtr(size_t)>& allocate);
 
+  // The first tensor of those that find the least bytes of others alive.
+  static size_t quietest(const std::vector<std::shared_ptr<Life>>& lives, uint64_t turn);
+
   // Whether there is so much new memory that it is time for `keep`.
   bool have_grown() const {
     return bytes_ > most_;

@@ -58,7 +58,7 @@ void Follower::record(Operator& op, c10::ArrayRef<c10::IValue> arguments, bool p
   record_.position = &position;
   record_.joins = joins;
   record_.script.reset();
-  if (is_known) {
+  if (is_known && !waits_for_plan()) {
     const bool looks = looks_at_lives();
     if (!is_lent) {
       record_.script.emplace(*blocks_, position, where_, looks);
@@ -69,6 +69,31 @@ void Follower::record(Operator& op, c10::ArrayRef<c10::IValue> arguments, bool p
   place_.at = place_.trace->after(place_.at);
 }
 
+// Whether two turns were seen that follow each other, up to this call.
+bool Follower::has_seen_turns() const {
+  const Trace& trace = *place_.trace;
+  return trace.seen == 2 * trace.positions.size() && held_ >= trace.seen;
+}
+
+// Whether the memory is planned at a later call: what lives of the last turn is there beside the plan.
+bool Follower::waits_for_plan() {
+  Trace& trace = *place_.trace;
+  if (trace.is_planned || !has_seen_turns()) {
+    return false;
+  }
+  if (!trace.quietest.has_value()) {
+    std::vector<size_t> places; // of all lives
+    std::vector<std::shared_ptr<Life>> lives;
+    for (size_t at = 0; at < trace.positions.size(); ++at) {
+      const auto& here = trace.positions[at].lives;
+      lives.insert(lives.end(), here.begin(), here.end());
+      places.insert(places.end(), here.size(), at);
+    }
+    trace.quietest = lives.empty() ? place_.at : places[Blocks::quietest(lives, trace.second - trace.first)];
+  }
+  return place_.at != *trace.quietest;
+}
+
 // Whether the call is one of the two of its place that tell how long tensors live.
 bool Follower::looks_at_lives() {
   Trace& trace = *place_.trace;
@@ -77,11 +102,12 @@ bool Follower::looks_at_lives() {
     return false;
   }
   if (position.seen == 2) {
-    if ((trace.seen == 2 * trace.positions.size() && held_ >= trace.seen) || trace.looks == kMostLooks) {
+    if (has_seen_turns() || trace.looks == kMostLooks) {
       plan_memory(trace);
       return false;
     }
     trace.seen = 0;
+    trace.quietest.reset();
     for (Position& each : trace.positions) {
       each.seen = 0;
       each.lives.clear();
@@ -108,7 +134,7 @@ void Follower::plan_memory(Trace& trace) {
     }
   }
   std::vector<Block*> blocks(lives.size(), nullptr);
-  if (trace.seen == 2 * trace.positions.size() && held_ >= trace.seen) {
+  if (has_seen_turns()) {
     const Scoped inside(inside_, true); // where no memory is left, this run stays
     try {
       blocks = blocks_->plan(lives, trace.second - trace.first, [&](size_t size) {

@@ -51,9 +51,10 @@ Watch::Likeness Watch::compare(uint64_t time, uint64_t lag) const {
   for (size_t i = 0; i < now.num_arguments; ++i) {
     const Argument& one = arguments_[(now.first_argument + i) % kArguments];
     const Argument& other = arguments_[(then.first_argument + i) % kArguments];
-    // A cache that grows was made in the turn before.
-    const bool is_young = one.born + 2 * lag > time && other.born + 2 * lag > time - lag;
-    if (one.address != other.address && !is_young) {
+    // The same call made it a turn earlier, where a cache that grows was made in the turn before its use. Weights of
+    // equal layers can be as young, at the beginning of a program, but were not made in its turns.
+    const bool is_made_in_turns = one.born == other.born + lag && one.born + 2 * lag > time;
+    if (one.address != other.address && !is_made_in_turns) {
       return Likeness::kOtherTensors;
     }
   }

@@ -18,9 +18,9 @@ struct Argument {
 };
 
 // Two calls are alike if they have the same operator, with arguments of the same kinds: the same tensors, or tensors
-// that were made in the last two turns. Sizes may differ, as those of a cache that grows do. Calls of equal layers are
-// not alike, because their weights are others. In a run that repeats, few calls may have tensors of others, such as a
-// batch or a position out of a list.
+// that the same call made a turn earlier, in the last two turns. Sizes may differ, as those of a cache that grows do.
+// Calls of equal layers are not alike, because their weights are others. In a run that repeats, few calls may have
+// tensors of others, such as a batch or a position out of a list.
 class Watch {
  public:
   static constexpr size_t kShortest = 32; // calls that are worth a graph
