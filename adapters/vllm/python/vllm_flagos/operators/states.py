@@ -17,6 +17,14 @@ _DELTA = "third_party.flash_linear_attention.ops"
 _prepare = VLLM.function(f"{_DELTA}.fused_gdn_prefill_post_conv", "fused_post_conv_prep")
 
 
+def prepares(head_k_dim: int, head_v_dim: int) -> bool:
+    """Whether vLLM's kernel before a gated delta rule compiles for these sizes of heads.
+
+    Its branches have a mask of the one size and of the other, and Triton wants one shape.
+    """
+    return (head_k_dim - 1).bit_length() == (head_v_dim - 1).bit_length()
+
+
 def _prepare_delta_rule(
     conv_output: Tensor,
     a: Tensor,
@@ -28,8 +36,7 @@ def _prepare_delta_rule(
     head_v_dim: int,
     **options: bool,
 ) -> Any:
-    # The kernel's branches have a mask of the one size and of the other, and Triton wants one shape.
-    if (head_k_dim - 1).bit_length() != (head_v_dim - 1).bit_length():
+    if not prepares(head_k_dim, head_v_dim):
         raise decline(
             f"vLLM's kernel compiles where keys and values need one power of two, not for {head_k_dim} and {head_v_dim}"
         )
