@@ -35,6 +35,12 @@ def llm(folder: str, **options: Any) -> Any:
     return LLM(folder, **given)
 
 
+def is_exact() -> bool:
+    """Whether models compute in float32, in which tokens equal those of transformers."""
+    given = json.loads(os.environ.get("SERVING_OPTIONS", "{}"))
+    return given.get("dtype", "float32") == "float32"
+
+
 def tokens(model: Any, prompts: list[list[int]], new: int = 40, **options: Any) -> list[list[int]]:
     """Greedy tokens of each prompt."""
     from vllm import SamplingParams
