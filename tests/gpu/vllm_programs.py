@@ -92,8 +92,18 @@ def _integers(kind: str, options: Any = None) -> Case:
     return _written("quantized.py", kind, options, exact=not kind.startswith("experts"))
 
 
-def _media(kind: str) -> Case:
-    return _written("media.py", kind, theirs={"mm_encoder_attn_backend": "TRITON_ATTN"})
+def _media(kind: str, attention: str = "triton") -> Case:
+    theirs = (
+        {"mm_encoder_attn_backend": "TRITON_ATTN"} if attention == "triton, encoders too" else {}
+    )
+    return _written("media.py", kind, attention=attention, theirs=theirs)
+
+
+def _delta(kind: str, options: Any = None, **different: Any) -> Case:
+    # vLLM's own platform takes FlashInfer's kernel of prompts if nothing else is said, and flagos Triton's.
+    return _written(
+        "hybrid.py", kind, options, theirs={"gdn_prefill_backend": "triton"}, **different
+    )
 
 
 def _latent(heads: str, options: Any = None, **different: Any) -> Case:
@@ -113,11 +123,10 @@ CASES: dict[str, Case] = {
         sides=("flagos",),
         declined=("vllm::expanded_attention", "vllm::expanded_attention_to_merge"),
     ),
-    "Qwen3-Next": _written("hybrid.py", "qwen3_next"),
-    "Qwen3-Next, graphs": _written("hybrid.py", "qwen3_next", _GRAPHS),
+    "Qwen3-Next": _delta("qwen3_next"),
+    "Qwen3-Next, graphs": _delta("qwen3_next", _GRAPHS),
     # vLLM's kernel does not compile for these sizes, and its own platform has nothing else.
-    "Qwen3-Next, narrow values": _written(
-        "hybrid.py",
+    "Qwen3-Next, narrow values": _delta(
         "qwen3_next-narrow",
         sides=("flagos",),
         declined=("vllm::prepare_delta_rule",),
@@ -129,6 +138,7 @@ CASES: dict[str, Case] = {
     "sleep and new weights": _alone("sleep.py", "dense", given=True, further="file"),
     "sleep and new weights of experts": _alone("sleep.py", "experts", given=True, further="file"),
     "images of Qwen3-VL": _media("qwen3_vl"),
+    "images of Qwen3-VL, Triton": _media("qwen3_vl", "triton, encoders too"),
     "images of LLaVA": _media("llava"),
     "sounds of Qwen2-Audio": _media("qwen2_audio"),
     "AWQ": _integers("awq"),
@@ -214,7 +224,19 @@ CASES: dict[str, Case] = {
     "experts by rank": _ranks("experts", tensor_parallel_size=2, enable_expert_parallel=True),
     "pipeline parallel": _ranks("dense", pipeline_parallel_size=2),
 }
-_BACKENDS = {"triton": "TRITON_ATTN", "flash_attention_3": "FLASH_ATTN", "latent": "TRITON_MLA"}
+# What vLLM's own platform is told, and the routes of flagos by which it has the same.
+_BACKENDS = {
+    "triton": "TRITON_ATTN",
+    "triton, encoders too": "TRITON_ATTN",
+    "flash_attention_3": "FLASH_ATTN",
+    "latent": "TRITON_MLA",
+}
+_ROUTES = {
+    "triton": ("triton.paged_attention",),
+    "triton, encoders too": ("triton.paged_attention", "triton.expanded_attention"),
+    "flash_attention_3": ("flash_attention_3.paged_attention",),
+    "latent": (),
+}
 
 
 def run(case: Case, side: str, dtype: str, models: Path, device: int, log: Path, timeout: float) -> Any:  # fmt: skip
@@ -290,11 +312,11 @@ def main() -> int:
         place = Path(models) / "models"
         place.mkdir()
         tiny.write(place)
-        for kernel in _BACKENDS:
-            config = place / f"{kernel}.toml"
-            route = f'"vllm::paged_attention" = "impl:{kernel}.paged_attention"\n'
-            routed = kernel != "latent" and beside
-            config.write_text("[ops]\n" + (route if routed else ""))
+        for attention, kernels in _ROUTES.items():
+            config = place / f"{attention}.toml"
+            routes = {kernel.partition(".")[2]: kernel for kernel in kernels if beside}
+            lines = [f'"vllm::{op}" = "impl:{kernel}"' for op, kernel in routes.items()]
+            config.write_text("\n".join(["[ops]", *lines]))
             config.chmod(0o600)
         expected = json.loads((place / "expected.json").read_text())
 

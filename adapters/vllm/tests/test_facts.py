@@ -13,7 +13,8 @@ from vllm_flagos import releases
 
 pytestmark = pytest.mark.host
 RELEASES = {one.minor: one for one in releases.RELEASES}
-OF_THE_WHEEL = {"vllm_flash_attn._vllm_fa3_C"}  # a library, not a source
+# A library, and a source that the build of the wheel takes from FlashAttention.
+OF_THE_WHEEL = {"vllm_flash_attn._vllm_fa3_C", "vllm_flash_attn.ops.triton.rotary"}
 OF_EMPTY_CONTEXTS = {  # which one of the releases has
     "v1.attention.ops.triton_merge_attn_states: mask_empty_context",
     "model_executor.layers.attention.mla_attention: mask_empty_context",

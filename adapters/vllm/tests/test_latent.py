@@ -117,6 +117,14 @@ def heads(*lengths: int) -> tuple[Tensor, Tensor]:
     )
 
 
+def test_expanded_where_queries_share_keys() -> None:
+    q, (k, v) = heads(4)[0], (x[:, :1] for x in heads(4))
+    given = (x.to("flagos") for x in (q, k, v, starts((4,)), starts((4,))))
+    found = operators.expanded_attention(*given, 4, 4, SCALE, False)
+    meant, _ = formula(q, k.expand(-1, HEADS, -1), v.expand(-1, HEADS, -1), causal=False)
+    torch.testing.assert_close(found.cpu().double(), meant, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("causal", [True, False])
 def test_expanded(causal: bool) -> None:
     queries, keys = (1, 5, 20), (33, 5, 40)

@@ -189,6 +189,77 @@ def test_prefill_attention(is_causal: bool) -> None:
     torch.testing.assert_close(out.cpu().double(), expected, atol=1e-5, rtol=1e-5)
 
 
+def turned(x: Tensor, angles: Tensor, by_halves: bool) -> Tensor:
+    """Each pair of a head as a complex number, in float64, times one of the angle; what has none stays."""
+    made, pairs = x.cpu().double(), angles.shape[-1]
+    for pair in range(pairs):
+        at = (pair, pair + pairs) if by_halves else (2 * pair, 2 * pair + 1)
+        numbers = torch.complex(*(made[..., n].clone() for n in at))
+        numbers = numbers * torch.polar(torch.ones_like(angles[..., pair]), angles[..., pair])
+        made[..., at[0]], made[..., at[1]] = numbers.real, numbers.imag
+    return made
+
+
+@pytest.mark.parametrize("by_halves", [True, False])
+@pytest.mark.parametrize("pairs", [4, 3])
+def test_rotate(by_halves: bool, pairs: int) -> None:
+    x, angles = random(2, 5, HEADS, DIM), torch.randn(5, pairs, dtype=torch.float64)
+    cos, sin = (f(angles).float().to("flagos") for f in (torch.cos, torch.sin))
+    found = operators.rotate(x, cos, sin, not by_halves)
+    expected = turned(x, angles[None, :, None], by_halves)
+    torch.testing.assert_close(found.cpu().double(), expected, atol=1e-6, rtol=1e-5)
+    compiled = torch.ops.vllm_flagos.rotate(x, cos, sin, not by_halves)
+    assert torch.equal(compiled.cpu(), found.cpu())
+
+
+@pytest.mark.parametrize("by_halves", [True, False])
+@pytest.mark.parametrize(
+    ("sections", "interleaved", "axes"),
+    [
+        ([2, 1, 1], False, [0, 0, 1, 2]),
+        ([2, 1, 1], True, [0, 1, 2, 0]),
+        ([3, 1, 0], True, [0, 1, 0, 0]),
+        ([1, 1, 1], False, [0, 1, 2]),
+    ],
+)
+def test_rotate_in_three_axes(
+    sections: list[int], interleaved: bool, axes: list[int], by_halves: bool
+) -> None:
+    query, key = random(5, HEADS * DIM), random(5, KV_HEADS * DIM)
+    before = [x.clone().unflatten(1, (-1, DIM)) for x in (query, key)]
+    angles = torch.randn(3, 5, len(axes), dtype=torch.float64)
+    cos, sin = (f(angles).float().to("flagos") for f in (torch.cos, torch.sin))
+    torch.ops.vllm_flagos.rotate_in_three_axes(
+        query, key, cos, sin, sections, DIM, 2 * len(axes), interleaved, by_halves
+    )
+    chosen = torch.stack([angles[axis, :, pair] for pair, axis in enumerate(axes)], dim=-1)
+    for x, given in zip((query, key), before, strict=True):
+        expected = turned(given, chosen[:, None], by_halves).flatten(1)
+        torch.testing.assert_close(x.cpu().double(), expected, atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("norm_before_gate", [True, False])
+@pytest.mark.parametrize(
+    ("group", "activation"), [(None, "silu"), (4, "swish"), (4, "sigmoid"), (None, None)]
+)
+def test_gated_rms_norm(norm_before_gate: bool, group: int | None, activation: str | None) -> None:
+    x, weight = random(3, 2, DIM), random(DIM)
+    gate = None if activation is None else random(3, 2, DIM)
+    found = torch.ops.vllm_flagos.gated_rms_norm(
+        x, gate, weight, 1e-5, group, norm_before_gate, activation or "silu"
+    )
+    wide = x.cpu().double()
+    gates = torch.ones_like(wide)
+    if gate is not None:
+        gates = torch.sigmoid(gate.cpu().double())
+        gates = gates if activation == "sigmoid" else gates * gate.cpu().double()
+    made = wide if norm_before_gate else wide * gates
+    for part in made.split(group or DIM, dim=-1):
+        part /= (part.square().mean(-1, keepdim=True) + 1e-5).sqrt()
+    made *= weight.cpu().double() * (gates if norm_before_gate else 1)
+    torch.testing.assert_close(found.cpu().double(), made, atol=1e-5, rtol=1e-5)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float8_e4m3fn])
 def test_reshape_and_cache(dtype: torch.dtype) -> None:
     key, value = random(5, KV_HEADS, DIM), random(5, KV_HEADS, DIM)

@@ -275,6 +275,9 @@ def test_prompts_with_media(
     assert found["expected"][0] != found["expected"][3]
     if not variables:
         assert found["encoded"] == 3  # of twelve places
+        turned = {"vllm::rotate", "vllm::rotate_in_three_axes"} & found["calls"].keys()
+        # Compiled, the text's rotation is Inductor's.
+        assert len(turned) == (0 if kind != "qwen3_vl" else 1 if options else 2)
 
 
 STATES: dict[str, tuple[str, dict[str, Any], dict[str, str]]] = {
@@ -481,6 +484,15 @@ def test_vllms_triton_kernels(
     assert found["winner"] == "triton.paged_attention" and found["runner"] == runner
     assert {"vllm::paged_attention", "vllm::reshape_and_cache"} <= set(found["warmed"])
     assert found["late"] == []
+
+
+def test_vllms_triton_kernels_of_images(report: Report, tmp_path: Path) -> None:
+    """In 16 bits, for which attention of encoders has kernels."""
+    interpreted = {"TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": ""}
+    found = report("media.py", "qwen3_vl", tmp_path, {"dtype": "float16"}, **interpreted)
+    assert found["tokens"] == found["again"] == found["expected"]
+    ours = {"vllm::expanded_attention", "vllm::rotate", "vllm::rotate_in_three_axes"}
+    assert ours <= found["calls"].keys()
 
 
 def test_vllms_triton_kernels_of_adapters(report: Report) -> None:

@@ -208,6 +208,21 @@ class FlagosPlatform(Platform):
         return _LATENT if attn_selector_config.use_mla else _ATTENTION
 
     @classmethod
+    def get_supported_vit_attn_backends(cls) -> list[Any]:
+        """Triton's, which stands for the kernels of ``vllm::expanded_attention``, and torch's."""
+        return [AttentionBackendEnum.TRITON_ATTN, AttentionBackendEnum.TORCH_SDPA]
+
+    @classmethod
+    def get_vit_attn_backend(cls, head_size: int, dtype: torch.dtype, backend: Any = None) -> Any:
+        """For attention of encoders torch's where no kernel is there, or none is for the heads or their type."""
+        if backend is not None:
+            return super().get_vit_attn_backend(head_size, dtype, backend)
+        taken = dtype.itemsize == 2 and head_size % 8 == 0 and head_size <= 256
+        by_kernels = triton_missing() is None and taken
+        kinds = AttentionBackendEnum
+        return kinds.TRITON_ATTN if by_kernels else kinds.TORCH_SDPA
+
+    @classmethod
     def check_runner_kv_caches_multi_layer(cls) -> None:
         """Nothing: several layers of one number, as an encoder-decoder has them, are served. vLLM 0.33 asks for it."""
 

@@ -635,8 +635,9 @@ def _visual_attention(config: Any) -> Problem | None:
         return None
     return Problem(
         f"--mm-encoder-attn-backend {chosen.name}",
-        "attention of encoders of images is torch's on flagos",
-        "write TORCH_SDPA",
+        "on flagos attention of encoders is torch's, or the operator vllm::expanded_attention, whose kernel the plan "
+        "chooses",
+        "leave it out, or write TORCH_SDPA",
     )
 
 

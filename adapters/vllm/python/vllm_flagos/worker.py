@@ -26,10 +26,11 @@ class FlagosWorker(Worker):
 
     def __init__(self, vllm_config: Any, *args: Any, **kwargs: Any) -> None:
         model = vllm_config.model_config
-        completions.install(
-            with_states=model.is_hybrid or model.is_attention_free, latent=model.use_mla
-        )
+        with_states = model.is_hybrid or model.is_attention_free
+        completions.install(with_states=with_states, latent=model.use_mla)
         layers.register()
+        if with_states:
+            layers.register_with_states()
         if model.quantization in rules.INTEGERS:
             layers.register_integers()
         if vllm_config.lora_config is not None and model.is_moe:

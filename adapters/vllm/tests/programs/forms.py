@@ -1,4 +1,6 @@
-"""vLLM's Triton kernels of weights of integers and of latent attention beside the references: ``forms.py``.
+"""vLLM's Triton kernels of these forms of models beside the references: ``forms.py``.
+
+They are those of weights of integers, of latent attention, of encoders, and of norms with a gate.
 
 The test starts it with TRITON_INTERPRET=1 and CUDA_VISIBLE_DEVICES="", by which vLLM uses Triton without a driver; on a
 device that Triton reaches it runs as it is. It reports the greatest difference of each from the reference, relative to
@@ -102,6 +104,47 @@ def expanded() -> Case:
     return "expanded_attention", [q, k, v, starts, starts, 19, 19, 0.14, True], {}
 
 
+def encoded() -> Case:
+    """Two images of 12 and 20 patches, two heads of 32 that see all of theirs."""
+    starts = torch.tensor([0, 12, 32], dtype=torch.int32)
+    q, k, v = (normal(32, 2, 32).half() for _ in range(3))
+    return "expanded_attention", [q, k, v, starts, starts, 20, 20, 0.18, False], {}
+
+
+def rotated() -> Case:
+    """Queries and keys of two images, two heads of 32."""
+    angles = normal(20, 16)
+    return (
+        "rotate",
+        [normal(2, 20, 2, 32).half(), angles.cos().half(), angles.sin().half(), False],
+        {},
+    )
+
+
+def in_three_axes(interleaved: bool) -> Case:
+    """Seven tokens, four heads of queries and two of keys, of 32 numbers, all of which turn."""
+    angles = normal(3, 7, 16)
+    return (
+        "rotate_in_three_axes",
+        [
+            *(
+                normal(7, 128).half(),
+                normal(7, 64).half(),
+                angles.cos().half(),
+                angles.sin().half(),
+            ),
+            *([6, 5, 5], 32, 32, interleaved, True),
+        ],
+        {},
+    )
+
+
+def gated(norm_before_gate: bool) -> Case:
+    """Five tokens of three heads of 32."""
+    x, gate, weight = normal(5, 3, 32).half(), normal(5, 3, 32).half(), normal(32).half()
+    return "gated_rms_norm", [x, gate, weight, 1e-5, None, norm_before_gate, "silu"], {}
+
+
 def merged() -> Case:
     """Six tokens with parts of a context, of which the first two sequences are: one has none."""
     one, other = normal(6, 4, 32), normal(6, 4, 32)
@@ -120,7 +163,12 @@ def masked() -> Case:
     )
 
 
-WRITTEN = {"latent_attention": (3, 4), "merge_attention": (0,), "mask_empty_context": (0, 1)}
+WRITTEN = {
+    "latent_attention": (3, 4),
+    "merge_attention": (0,),
+    "mask_empty_context": (0, 1),
+    "rotate_in_three_axes": (0, 1),
+}
 CASES = {
     "product": lambda: product(False),
     "product with zeros": lambda: product(True),
@@ -130,6 +178,12 @@ CASES = {
     "experts w8a8": lambda: experts("w8a8"),
     "latent": latent,
     "expanded": expanded,
+    "encoded": encoded,
+    "rotated": rotated,
+    "in three axes": lambda: in_three_axes(False),
+    "in three axes, in turns": lambda: in_three_axes(True),
+    "gate after a norm": lambda: gated(True),
+    "gate before a norm": lambda: gated(False),
     "merged": merged,
     "masked": masked,
 }
@@ -167,7 +221,10 @@ if __name__ == "__main__":
 
     assert vllm.platforms.current_platform.device_type == "flagos"
     from vllm_flagos import completions, releases
+    from vllm_flagos.operators import rotary
 
+    if rotary.missing() is not None:
+        del CASES["rotated"]
     if not releases.installed().masks_empty_contexts:
         del CASES["masked"]
     if os.environ.get("TRITON_INTERPRET") == "1":  # which multiplies no bfloat16
@@ -181,7 +238,8 @@ if __name__ == "__main__":
         completions.install(latent=True)
         for name, make in CASES.items():
             case = make()
-            ours, theirs = computed(case, "triton"), computed(case, "reference")
+            kernel = "flash_attention" if name == "rotated" else "triton"
+            ours, theirs = computed(case, kernel), computed(case, "reference")
             differences = [
                 (torch.nan_to_num(a, neginf=-9) - torch.nan_to_num(b, neginf=-9)).abs().max().item()
                 / max(1e-9, torch.nan_to_num(b, neginf=-9).abs().max().item())

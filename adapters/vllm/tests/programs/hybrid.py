@@ -111,11 +111,13 @@ if __name__ == "__main__":
     # vLLM 0.33 has a cache of states by default, whose kernels are Triton's.
     given = {"max_num_seqs": 4, "enable_prefix_caching": False, **options}
     llm = serving.llm(folder, **given)
-    found = [serving.tokens(llm, tiny.prompts(), NEW) for _ in range(2)]
+    tokens = serving.tokens(llm, tiny.prompts(), NEW)
+    again, logprobs = serving.tokens_with_logprobs(llm, tiny.prompts(), NEW)
     serving.report(
         llm,
         expected=expected,
-        tokens=found[0],
-        again=found[1],
-        behind=tiny.behind(made, found[0]),
+        tokens=tokens,
+        again=again,
+        logprobs=logprobs,
+        behind=tiny.behind(made, tokens),
     )

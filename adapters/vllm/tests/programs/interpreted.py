@@ -26,6 +26,19 @@ def complete_interpreter() -> None:
     interpreter._patch_lang_tensor = describe
 
 
+def prepare() -> None:
+    """Lets vLLM sample by the interpreter."""
+    import vllm.v1.sample.ops.topk_topp_sampler as sampler
+    import vllm.v1.worker.gpu.sample.gumbel as gumbel
+
+    from torch_fl.flaggems import libdevice
+
+    complete_interpreter()
+    # One of its kernels calls a method that the interpreter's integers lack.
+    sampler.HAS_TRITON = False
+    gumbel.tldevice = libdevice.module()  # the interpreter has no library of the device
+
+
 def by_triton() -> set[str]:
     """The operators that were called, and that vLLM's Triton kernels serve."""
     import flagos
@@ -36,16 +49,7 @@ def by_triton() -> set[str]:
 
 
 if __name__ == "__main__":
-    import vllm.v1.sample.ops.topk_topp_sampler as sampler
-    import vllm.v1.worker.gpu.sample.gumbel as gumbel
-
-    from torch_fl.flaggems import libdevice
-
-    complete_interpreter()
-    sampler.HAS_TRITON = (
-        False  # one of its kernels calls a method that the interpreter's integers lack
-    )
-    gumbel.tldevice = libdevice.module()  # the interpreter has no library of the device
+    prepare()
     model = serving.llm(sys.argv[1], **json.loads(sys.argv[2]))
     runner = type(model.llm_engine.model_executor.driver_worker.worker.model_runner).__module__
     import flagos

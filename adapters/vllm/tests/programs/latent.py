@@ -59,11 +59,13 @@ if __name__ == "__main__":
     tiny.tokenizer().save_pretrained(folder)
     expected = tiny.greedy(made, tiny.prompts(), NEW)
     llm = serving.llm(folder, enable_prefix_caching=True, **options)
-    found = [serving.tokens(llm, tiny.prompts(), NEW) for _ in range(2)]
+    tokens = serving.tokens(llm, tiny.prompts(), NEW)
+    again, logprobs = serving.tokens_with_logprobs(llm, tiny.prompts(), NEW)
     serving.report(
         llm,
         expected=expected,
-        tokens=found[0],
-        again=found[1],
-        behind=tiny.behind(made, found[0]),
+        tokens=tokens,
+        again=again,
+        logprobs=logprobs,
+        behind=tiny.behind(made, tokens),
     )

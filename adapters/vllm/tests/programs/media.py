@@ -6,6 +6,7 @@ Prompts have no, one and three images (or sounds) of several sizes, in one batch
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -328,15 +329,29 @@ if __name__ == "__main__":
 
     kind, folder = KINDS[sys.argv[1]], str(Path(sys.argv[2]) / sys.argv[1])
     expected = write(kind, folder)
+    if os.environ.get("TRITON_INTERPRET") == "1":
+        import interpreted
+
+        interpreted.prepare()
     llm = served(kind, folder, **json.loads(sys.argv[3]))
-    options = SamplingParams(temperature=0.0, max_tokens=NEW, ignore_eos=True, detokenize=False)
+    options = SamplingParams(
+        temperature=0.0, max_tokens=NEW, ignore_eos=True, detokenize=False, logprobs=1
+    )
     encoded = counted(llm)
     found = [
         [
-            list(output.outputs[0].token_ids)
+            output.outputs[0]
             for output in llm.generate([given(kind, *p) for p in some], options, use_tqdm=False)
         ]
         for some in (prompts(kind), prompts(kind)[::-1])
     ]
     found[1].reverse()
-    serving.report(llm, expected=expected, tokens=found[0], again=found[1], encoded=sum(encoded))
+    tokens, again = ([list(one.token_ids) for one in some] for some in found)
+    serving.report(
+        llm,
+        expected=expected,
+        tokens=tokens,
+        again=again,
+        logprobs=[serving.logprobs_of(one) for some in found for one in some],
+        encoded=sum(encoded),
+    )

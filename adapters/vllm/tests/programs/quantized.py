@@ -247,5 +247,11 @@ if __name__ == "__main__":
         write(folder, made, kind.removeprefix("experts-"))
         expected = tiny.greedy(made, tiny.prompts(), new)
     llm = serving.llm(str(folder), **options)
-    tokens = serving.tokens(llm, tiny.prompts(), new)
-    serving.report(llm, expected=expected, tokens=tokens, behind=tiny.behind(made, tokens))
+    tokens, logprobs = serving.tokens_with_logprobs(llm, tiny.prompts(), new)
+    serving.report(
+        llm,
+        expected=expected,
+        tokens=tokens,
+        logprobs=logprobs,
+        behind=tiny.behind(made, tokens),
+    )

@@ -56,6 +56,29 @@ def tokens(model: Any, prompts: list[list[int]], new: int = 40, **options: Any) 
     return [list(output.outputs[0].token_ids) for output in outputs]
 
 
+def tokens_with_logprobs(
+    model: Any, prompts: list[list[int]], new: int = 40
+) -> tuple[list[list[int]], list[list[float]]]:
+    """Greedy tokens of each prompt, and the logarithms of their probabilities, in which bits show that tokens hide."""
+    from vllm import SamplingParams
+
+    outputs = model.generate(
+        [{"prompt_token_ids": prompt} for prompt in prompts],
+        SamplingParams(
+            temperature=0.0, max_tokens=new, ignore_eos=True, detokenize=False, logprobs=1
+        ),
+        use_tqdm=False,
+    )
+    first = [output.outputs[0] for output in outputs]
+    return [list(one.token_ids) for one in first], [logprobs_of(one) for one in first]
+
+
+def logprobs_of(completion: Any) -> list[float]:
+    """The logarithm of the probability of each token, where they were asked for."""
+    pairs = zip(completion.token_ids, completion.logprobs, strict=True)
+    return [row[token].logprob for token, row in pairs]
+
+
 def scores(model: Any, prompts: list[list[int]]) -> list[float]:
     """The logarithm of the probability of each token of the prompts but their first."""
     from vllm import SamplingParams

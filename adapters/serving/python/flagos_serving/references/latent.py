@@ -21,10 +21,13 @@ _NONE = float("-inf")
 def _attend(
     q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool, cap: float = 0.0
 ) -> tuple[Tensor, Tensor]:
-    """One sequence: q [queries, heads, dim] over k, v [keys, heads, dim].
+    """One sequence: q [queries, heads, dim] over k, v [keys, heads, dim], or a part of these heads for several of q.
 
     Returns the output and the logarithm [heads, queries] of the sum that its weights are divided by.
     """
+    of_one = q.shape[1] // k.shape[1]
+    if of_one > 1:
+        k, v = (x.repeat_interleave(of_one, dim=1) for x in (k, v))
     scores = torch.einsum("qhd,khd->hqk", q.float(), k.float()) * scale
     if cap:
         scores = cap * torch.tanh(scores / cap)

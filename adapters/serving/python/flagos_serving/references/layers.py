@@ -83,15 +83,72 @@ def rotary_embedding(
         heads = x.view(positions.numel(), -1, head_size)
         part = heads[..., rope_dim_offset : rope_dim_offset + rotated]
         wide = part.float()
-        if is_neox:
-            first, second = wide.chunk(2, dim=-1)
-            made = torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
-        else:
-            first, second = wide[..., ::2], wide[..., 1::2]
-            made = torch.stack(
-                (first * cos - second * sin, second * cos + first * sin), dim=-1
-            ).flatten(-2)
-        part.copy_(made)
+        part.copy_(_rotated(wide, cos, sin, is_neox))
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool) -> Tensor:
+    """Pairs of x [batch, tokens, heads, dim], rotated by ``cos`` and ``sin`` [tokens, n] in its first 2·n dimensions.
+
+    Pairs are the halves of the rotated part, or (``interleaved``) neighbours.
+    """
+    part, rest = x.tensor_split((2 * cos.shape[-1],), dim=-1)
+    cos, sin = cos.float().unsqueeze(-2), sin.float().unsqueeze(-2)
+    made = _rotated(part.float(), cos, sin, not interleaved)
+    return torch.cat((made.to(x.dtype), rest), dim=-1)
+
+
+def rotate_in_three_axes(
+    query: Tensor,
+    key: Tensor,
+    cos: Tensor,
+    sin: Tensor,
+    sections: list[int],
+    head_size: int,
+    rotated: int,
+    interleaved: bool,
+    is_neox: bool = True,
+) -> None:
+    """Rotates pairs of query and key [tokens, heads · size] in place, by places in time, height and width.
+
+    ``cos`` and ``sin`` are [3, tokens, rotated / 2]; of its columns ``sections`` belong to each axis, one after the
+    other or (``interleaved``) in turns until those of height and width end, the rest being time's.
+    """
+    columns = torch.arange(rotated // 2)
+    if interleaved:
+        axis, turns = columns % 3, torch.tensor(sections)
+        axis = torch.where(columns < 3 * turns[axis], axis, 0)
+    else:
+        axis = torch.repeat_interleave(torch.arange(3), torch.tensor(sections))
+    axis = axis.to(cos.device)[None, None].expand(1, cos.shape[1], -1)
+    cos, sin = (x.float().gather(0, axis)[0][:, None] for x in (cos, sin))
+    for x in (query, key):
+        part = x.view(x.shape[0], -1, head_size)[..., :rotated]
+        part.copy_(_rotated(part.float(), cos, sin, is_neox))
+
+
+def _rotated(x: Tensor, cos: Tensor, sin: Tensor, by_halves: bool) -> Tensor:
+    first, second = x.chunk(2, dim=-1) if by_halves else (x[..., ::2], x[..., 1::2])
+    made = (first * cos - second * sin, second * cos + first * sin)
+    return torch.cat(made, dim=-1) if by_halves else torch.stack(made, dim=-1).flatten(-2)
+
+
+def gated_rms_norm(
+    x: Tensor,
+    gate: Tensor | None,
+    weight: Tensor,
+    epsilon: float,
+    group_size: int | None,
+    norm_before_gate: bool,
+    activation: str,
+) -> Tensor:
+    """The norm of each group of the last dimension, times the weight, and the activated gate before or after it."""
+    factor: Tensor | float = 1.0
+    if gate is not None:
+        factor = torch.sigmoid(gate.float()) if activation == "sigmoid" else F.silu(gate.float())
+    made = x.float() if norm_before_gate else x.float() * factor
+    groups = made.unflatten(-1, (-1, group_size or x.shape[-1]))
+    made = _normed_once(groups, None, epsilon).flatten(-2) * weight.float()
+    return (made * factor if norm_before_gate else made).to(x.dtype)
 
 
 def _halves(x: Tensor) -> tuple[Tensor, Tensor]:

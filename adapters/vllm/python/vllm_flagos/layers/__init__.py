@@ -8,10 +8,18 @@ from functools import cache
 @cache
 def register() -> None:
     """Registers every layer with vLLM, once a process, before a model is made."""
-    from vllm_flagos.layers import activation, experts, fp8, gated, rotary
+    from vllm_flagos.layers import activation, encoders, experts, fp8, gated, gated_norm, rotary
 
-    for layer in (activation, rotary, experts, fp8, gated):
+    for layer in (activation, rotary, encoders, gated_norm, experts, fp8, gated):
         layer.register()
+
+
+@cache
+def register_with_states() -> None:
+    """Registers layers that models with states alone have, once a process."""
+    from vllm_flagos.layers import gated_norm
+
+    gated_norm.register_state_spaces()
 
 
 @cache

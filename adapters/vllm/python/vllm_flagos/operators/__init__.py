@@ -21,7 +21,9 @@ from vllm_flagos.operators.latent import (
     merge_attention,
 )
 from vllm_flagos.operators.lora import lora_expand, lora_shrink
+from vllm_flagos.operators.norm import gated_rms_norm
 from vllm_flagos.operators.quantized import group_quantized_mm
+from vllm_flagos.operators.rotary import rotate, rotate_in_three_axes
 from vllm_flagos.operators.speculation import (
     expand_to_tokens,
     recover_tokens,
@@ -52,6 +54,7 @@ __all__ = [
     "fused_experts",
     "gated_delta_rule_packed_update",
     "gated_delta_rule_update",
+    "gated_rms_norm",
     "group_quantized_mm",
     "latent_attention",
     "lora_expand",
@@ -66,6 +69,8 @@ __all__ = [
     "reject_greedily",
     "reject_randomly",
     "reshape_and_cache",
+    "rotate",
+    "rotate_in_three_axes",
     "selective_scan",
     "slot_mapping",
     "state_space_chunks",
