@@ -27,12 +27,21 @@ def complete_interpreter() -> None:
     interpreter._patch_lang_tensor = describe
 
 
+def complete_caps() -> None:
+    """CUDA's tanh is torch's on the CPU."""
+    from torch_fl.flaggems import libdevice
+
+    sys.modules[CAPS].libdevice = libdevice.module()  # type: ignore[attr-defined]
+
+
+CAPS = "sglang.kernels.ops.activation.softcap"
 # Also in the process of the scheduler, which imports this program.
 when_imported("triton.runtime.interpreter", complete_interpreter)
+when_imported(CAPS, complete_caps)
 
 if __name__ == "__main__":
     made = serving.engine(sys.argv[1])
     found = made.generate(
-        input_ids=tiny.prompts()[1:4], sampling_params={**serving.GREEDY, "max_new_tokens": 4}
+        input_ids=tiny.prompts()[1:4], sampling_params={**serving.GREEDY, "max_new_tokens": 8}
     )
     serving.report(made, tokens=[one["output_ids"] for one in found])
