@@ -229,6 +229,26 @@ for tensor in (torch.arange(6.0).view(2, 3), torch.arange(6.0, device="flagos").
 
 
 @every_release
+def test_the_server_tells_what_ran_and_what_was_gathered(run_python: Run) -> None:
+    script = """
+import sglang.srt.utils.common
+from sglang.srt.plugins import load_plugins
+load_plugins()
+import torch
+from torch_fl import distributed
+from sglang.srt.managers.scheduler import Scheduler
+torch.ones(2, device="flagos").add_(1)
+state = Scheduler().get_internal_state(None).internal_state
+assert state["device"] == "cpu" and state["flagos_gathered"] == []
+assert state["flagos"]["aten::add_.Tensor"] == {"calls": 1, "fallbacks": 0}
+reduction = {"library": "hccl", "op": "sum", "dtype": "float64", "calls": 2, "bytes": 64}
+distributed.gathered = lambda: [reduction]
+assert Scheduler().get_internal_state(None).internal_state["flagos_gathered"] == [reduction]
+"""
+    run_python(script, FLAGOS_VENDOR="host")
+
+
+@every_release
 def test_a_profile_that_fails_ends_alone(run_python: Run) -> None:
     script = """
 import sglang.srt.utils.common

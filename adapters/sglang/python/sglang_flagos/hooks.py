@@ -224,13 +224,15 @@ def raw_parts(
 
 
 def internal_state(original: Callable[..., Any], self: Any, recv_req: Any) -> Any:
-    """With calls and fallbacks of the plan, which ``/server_info`` shows."""
+    """With calls and fallbacks of the plan, and reductions that were gathered, which ``/server_info`` shows."""
     import flagos
+    from torch_fl import distributed
 
     state = original(self, recv_req)
     state.internal_state["flagos"] = {
         op: dict(counted) for op, counted in flagos.counters().items() if any(counted.values())
     }
+    state.internal_state["flagos_gathered"] = distributed.gathered()
     return state
 
 

@@ -1,3 +1,5 @@
+from types import SimpleNamespace
+
 import torch
 
 
@@ -6,4 +8,4 @@ class Scheduler:
         pass
 
     def get_internal_state(self, recv_req):
-        return torch.device("cpu")
+        return SimpleNamespace(internal_state={"device": torch.device("cpu").type})
