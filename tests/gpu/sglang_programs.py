@@ -6,8 +6,10 @@
 Folder and `--cuda-path` are those of `tests.bench.gpu.sglang`. Dense models and LoRA run on both sides, and what a
 program reports has to be the same in every bit. Experts, grammars and pooling, for which SGLang's own platform has
 kernels of other forms, run on flagos alone, as all do by `--sides flagos`; on a machine without a chip on the host
-vendor. "transformers" is how many sequences of greedy tokens equal those of transformers on the CPU in float32:
-all, where a device multiplies float32 as such. Exits with 1 if a case differs, fails, or has a fallback.
+vendor. "transformers" is how many sequences of greedy tokens equal those of transformers on the CPU in float32: all,
+where a device multiplies float32 as such. "behind" is how far, at most, the logarithm of a token's probability is below
+the best one's by transformers: little where rounding decides between two tokens, and in float32 more than that fails.
+Exits with 1 if a case differs, fails, or has a fallback.
 """
 
 from __future__ import annotations
@@ -31,28 +33,32 @@ PROGRAMS = ROOT / "adapters/sglang/tests/programs"
 TINY = ROOT / "adapters/vllm/tests/programs"  # the tiny models are the same
 _MODELS = {"bert", "gemma2", "glm4_moe", "llama", "qwen3", "qwen3_moe"}
 _GRAPHS = {"cuda_graph_backend_decode": "full"}
-Pairs = Callable[[dict[str, Any], dict[str, Any]], list[tuple[Any, Any]]]
+# More than TF32 explains: 0.018 was seen, and 0.30 of a window that lacked a token. In bfloat16 tokens take other
+# experts, and may be behind by any number.
+_FAR = 0.05
+# Greedy tokens of a report, with the model and the number of the prompt.
+Rows = Callable[[dict[str, Any]], list[tuple[str, int, list[int]]]]
 
 
-def _tokens(model: str) -> Pairs:
-    """Sequences of a report beside those of transformers."""
+def _tokens(model: str) -> Rows:
+    def rows(found: dict[str, Any]) -> list[tuple[str, int, list[int]]]:
+        once = len(found["tokens"])
+        every = enumerate(found["tokens"] + found.get("many", []))
+        return [(model, number % once, tokens) for number, tokens in every]
 
-    def pairs(found: dict[str, Any], expected: dict[str, Any]) -> list[tuple[Any, Any]]:
-        once = expected[model]
-        return list(zip(found["tokens"] + found.get("many", []), once * 6, strict=False))
-
-    return pairs
+    return rows
 
 
-def _adapted(found: dict[str, Any], expected: dict[str, Any]) -> list[tuple[Any, Any]]:
-    names = ("adapter1", "dense", "adapter2")
-    mixed = [
-        (one, expected[name][number])
-        for number, row in enumerate(found["mixed"])
-        for one, name in zip(row, names, strict=True)
+def _adapted(found: dict[str, Any]) -> list[tuple[str, int, list[int]]]:
+    return [
+        *(("adapter1", number, tokens) for number, tokens in enumerate(found["alone"])),
+        *(("dense", number, tokens) for number, tokens in enumerate(found["none"])),
+        *(
+            (name, number, tokens)
+            for number, mixed in enumerate(found["mixed"])
+            for name, tokens in zip(("adapter1", "dense", "adapter2"), mixed, strict=True)
+        ),
     ]
-    alone = list(zip(found["alone"], expected["adapter1"], strict=True))
-    return [*alone, *zip(found["none"], expected["dense"], strict=True), *mixed]
 
 
 @dataclass(frozen=True)
@@ -61,7 +67,7 @@ class Case:
 
     program: str
     models: tuple[str, ...]
-    pairs: Pairs | None = None
+    rows: Rows | None = None
     options: dict[str, Any] = field(default_factory=dict)
     sides: tuple[str, ...] = ("cuda", "flagos")
     ranks: int = 1
@@ -83,6 +89,7 @@ CASES: dict[str, Case] = {
     "dense, graphs": _greedy("dense", **_GRAPHS),
     "Llama": _greedy("llama"),
     "windows and caps": _greedy("windows", _ALONE),
+    "windows and caps, graphs": _greedy("windows", _ALONE, **_GRAPHS),
     "pages of 16": _greedy("dense", page_size=16),
     "features": Case(
         "features.py",
@@ -124,17 +131,34 @@ def run(name: str, side: str, arguments: argparse.Namespace, models: Path, devic
     return reported(command, environment, log, arguments.seconds)
 
 
-def judge(name: str, reports: dict[str, Any], expected: dict[str, Any]) -> tuple[str, bool]:
+def behind(rows: list[tuple[str, int, list[int]]]) -> float:
+    """How far tokens are behind the best at most."""
+    more, most = import_module("more"), 0.0
+    for name in {name for name, _, _ in rows}:
+        of_model = [(number, tokens) for model, number, tokens in rows if model == name]
+        prompts = [more.tiny.prompts()[number] for number, _ in of_model]
+        tokens = [tokens for _, tokens in of_model]
+        most = max(most, more.tiny.behind(more.model(name), tokens, prompts))
+    return most
+
+
+def judge(
+    name: str, reports: dict[str, Any], expected: dict[str, Any], dtype: str = "float32"
+) -> tuple[str, bool]:
     """A line about a case that ran, and whether it holds."""
-    ours, pairs = reports["flagos"], CASES[name].pairs
+    ours, rows_of = reports["flagos"], CASES[name].rows
     line, different = compare(reports)
-    if pairs:
-        beside = pairs(ours, expected)
-        line += f"; transformers {sum(a == b for a, b in beside)} of {len(beside)}"
+    far = False
+    if rows_of:
+        rows = rows_of(ours)
+        equal = sum(tokens == expected[model][number] for model, number, tokens in rows)
+        most = behind(rows)
+        far = dtype == "float32" and most > _FAR
+        line += f"; transformers {equal} of {len(rows)}; behind {most:.4f}{', too far' * far}"
     fallbacks = ours.get("fallbacks", {})
     if fallbacks:
         line += f"; fallbacks {fallbacks}"
-    return line, not fallbacks and not different
+    return line, not fallbacks and not different and not far
 
 
 def main() -> int:
@@ -155,7 +179,7 @@ def main() -> int:
         return run_all(
             *(chosen, CASES, arguments, arguments.logs or place),
             lambda name, side, device, log: run(name, side, arguments, place, device, log),
-            lambda name, reports: judge(name, reports, expected),
+            lambda name, reports: judge(name, reports, expected, arguments.dtype),
         )
 
 

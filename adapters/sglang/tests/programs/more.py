@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import tiny
@@ -29,14 +30,14 @@ def other() -> Any:
     return model
 
 
-def windows() -> Any:
-    """Gemma 2: every other layer sees 16 tokens, and scores and logits have caps."""
+def windows(tokens: int = 16) -> Any:
+    """Gemma 2: every other layer sees so many tokens, and scores and logits have caps."""
     from transformers import Gemma2Config, Gemma2ForCausalLM
 
     torch.manual_seed(0)
     config = Gemma2Config(
         **{**tiny._SIZES, "tie_word_embeddings": True},
-        sliding_window=16,
+        sliding_window=tokens,
         query_pre_attn_scalar=32,
         attn_logit_softcapping=20.0,
         final_logit_softcapping=30.0,
@@ -49,6 +50,24 @@ def windows() -> Any:
             if parameter.dim() > 1:
                 parameter.mul_(0.05 if "embed" in name else 2)
     return model
+
+
+def model(name: str) -> Any:
+    """The model of a folder or, with its weights added, of an adapter for the dense one."""
+    makers = {
+        "dense": tiny.dense,
+        "experts": tiny.experts,
+        "grouped": tiny.grouped,
+        "llama": llama,
+        "other": other,
+        "windows": windows,
+    }
+    if name in makers:
+        return makers[name]()
+    merged = tiny.dense()
+    with TemporaryDirectory() as folder:
+        tiny.adapter(Path(folder) / name, merged, int(name.removeprefix("adapter")))
+    return merged
 
 
 def latent() -> Any:
@@ -150,10 +169,11 @@ def write(folder: Path) -> None:
     """Writes every model, and ``expected.json``."""
     tiny.write(folder)
     expected = json.loads((folder / "expected.json").read_text())
-    for name, model in {"llama": llama(), "other": other(), "windows": windows()}.items():
-        model.save_pretrained(folder / name)
+    for name in ("llama", "other", "windows"):
+        made = model(name)
+        made.save_pretrained(folder / name)
         tiny.tokenizer().save_pretrained(folder / name)
-        expected[name] = tiny.greedy(model, tiny.prompts())
+        expected[name] = tiny.greedy(made, tiny.prompts())
     latent().save_pretrained(folder / "latent")
     tiny.tokenizer().save_pretrained(folder / "latent")
     encoder = cross()

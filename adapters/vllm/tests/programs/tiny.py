@@ -128,13 +128,13 @@ def greedy(model: Any, given: list[list[int]], new: int = NEW) -> list[list[int]
     ]
 
 
-def behind(model: Any, tokens: list[list[int]]) -> float:
+def behind(model: Any, tokens: list[list[int]], after: list[list[int]] | None = None) -> float:
     """How far, at most, the logarithm of a token's probability is below the best one's, by transformers.
 
-    ``tokens`` follow each prompt. It is 0 where they are transformers'.
+    ``tokens`` follow the prompts ``after``, if none are given `prompts`. It is 0 where they are transformers'.
     """
     model, most = expecting(model), 0.0
-    for prompt, new in zip(prompts(), tokens, strict=True):
+    for prompt, new in zip(after or prompts(), tokens, strict=True):
         given = torch.tensor([prompt + new[:-1]], device=model.device)
         with torch.no_grad():
             rows = torch.log_softmax(model(given).logits[0].float(), -1)[len(prompt) - 1 :].cpu()
