@@ -59,6 +59,8 @@ struct Runtime {
     find(vendor, "MemcpyAsync", copy);
     find(vendor, "GetLastError", last_error);
     find(vendor, "GetErrorString", describe);
+    exchange_mode =
+        reinterpret_cast<decltype(exchange_mode)>(find_runtime_function(vendor, "ThreadExchangeStreamCaptureMode"));
   }
   static const Runtime& instance(const std::string& vendor) {
     static const auto* runtime = new Runtime(vendor);
@@ -78,6 +80,7 @@ struct Runtime {
   int (*copy)(void* to, const void* from, size_t nbytes, int kind, void* stream) = nullptr;
   int (*last_error)() = nullptr;
   const char* (*describe)(int status) = nullptr;
+  int (*exchange_mode)(int* mode) = nullptr; // null where a runtime lacks it
 
   bool succeeded(int status) const {
     if (C10_UNLIKELY(status != 0)) {
@@ -96,6 +99,29 @@ struct Runtime {
   }
 };
 
+// Lets the program's own captures go on, which forbid threads whose mode is another to make and to end graphs.
+class Relaxed {
+ public:
+  explicit Relaxed(const Runtime& runtime) : runtime_(runtime) {
+    exchange();
+  }
+  ~Relaxed() {
+    exchange();
+  }
+  Relaxed(const Relaxed&) = delete;
+  Relaxed& operator=(const Relaxed&) = delete;
+
+ private:
+  void exchange() {
+    if (runtime_.exchange_mode != nullptr) {
+      runtime_.exchange_mode(&mode_); // leaves the one before in its place
+    }
+  }
+
+  const Runtime& runtime_;
+  int mode_ = kRelaxed;
+};
+
 void* current_handle(c10::DeviceIndex device) {
   return native_guard()->getStreamNativeHandle(native_guard()->getStream(c10::Device(native->type, device)));
 }
@@ -105,6 +131,7 @@ class CudaGraph final : public Launchable {
   CudaGraph(const Runtime& runtime, void* executable, c10::DeviceIndex device)
       : runtime_(runtime), executable_(executable), device_(device) {}
   ~CudaGraph() override {
+    const Relaxed relaxed(runtime_);
     runtime_.destroy_executable(executable_); // after the launches that are queued
   }
   CudaGraph(const CudaGraph&) = delete;
@@ -159,6 +186,7 @@ class CudaCapturer final : public Capturer {
       return nullptr;
     }
     void* executable = nullptr;
+    const Relaxed relaxed(runtime_);
     const bool made = can_repeat(graph) && runtime_.succeeded(runtime_.instantiate(&executable, graph, 0));
     runtime_.destroy(graph);
     return made ? std::make_unique<CudaGraph>(runtime_, executable, device_) : nullptr;
