@@ -336,7 +336,7 @@ def test_sleep_and_new_weights(
 ) -> None:
     file = tmp_path / "new.safetensors"
     found = report("sleep.py", models / name, options, file, **variables)
-    assert len(found["done"]) == 22 + (not variables)
+    assert len(found["done"]) == 21 + (not variables)
 
 
 def test_sampling_and_the_cache(report: Report, models: Path) -> None:
