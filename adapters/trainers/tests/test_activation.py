@@ -23,6 +23,8 @@ found["graph"] = found.get("graph") is torch.flagos.Graph
 print(json.dumps([platform if isinstance(platform, str) else str(platform.device(0)), found]))
 """
 INSTALLED = {"deepspeed": "0.19.8"}
+NO_DEVICE = {"FLAGOS_VENDOR": "nothere"}
+WHY = "this process has no flagos device: FLAGOS_VENDOR: there is no vendor `nothere`"
 
 
 def test_deepspeed_is_left_alone_unless_it_is_asked_for(process: Callable[..., Any]) -> None:
@@ -49,6 +51,11 @@ def test_deepspeed_takes_no_other_accelerator(
 ) -> None:
     error = process(DEEPSPEED, versions, fails=True, DS_ACCELERATOR="flagos")
     assert reason in error and "unset DS_ACCELERATOR" in error
+
+
+def test_deepspeed_without_a_device_says_why(process: Callable[..., Any]) -> None:
+    error = process(DEEPSPEED, INSTALLED, fails=True, DS_ACCELERATOR="flagos", **NO_DEVICE)
+    assert f"flagos cannot serve DeepSpeed: {WHY}" in error
 
 
 def test_an_abstract_name_of_a_newer_deepspeed_is_an_error(process: Callable[..., Any]) -> None:
@@ -87,6 +94,15 @@ def test_megatron_takes_flagos_and_its_cuda_means_it(process: Callable[..., Any]
         "asked": True,
         "called": [True],
     }
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_megatron_without_a_device_says_why(process: Callable[..., Any], order: int) -> None:
+    # Megatron's package has its copy of `get_platform` after torch is there, or before.
+    first, second = ("torch", "megatron.plugin.platform")[::order]
+    program = f"import {first}, {second}\nmegatron.plugin.platform.get_platform().device_name()"
+    error = process(program, fails=True, FLAGOS_MEGATRON="1", **NO_DEVICE)
+    assert f"flagos cannot serve Megatron-LM-FL: {WHY}" in error
 
 
 def test_places_that_no_table_has_are_named(process: Callable[..., Any]) -> None:

@@ -13,7 +13,7 @@ from importlib import metadata
 from typing import Any, NoReturn
 
 from flagos.on_import import when_imported
-from flagos_trainers import releases
+from flagos_trainers import device, releases
 
 VARIABLE, VALUE = "DS_ACCELERATOR", "flagos"
 _CHOICE_MODULE = "deepspeed.accelerator.real_accelerator"
@@ -56,15 +56,7 @@ def problem() -> str | None:
     wrong = releases.wrong("DeepSpeed", installed, releases.DEEPSPEED)
     if wrong is not None:
         return f"{wrong}: pip install deepspeed=={releases.DEEPSPEED['0.19']}"
-    import torch
-
-    if not hasattr(torch, "flagos"):
-        return "torch has no device flagos here: TORCH_DEVICE_BACKEND_AUTOLOAD=0 must not be set"
-    if torch.flagos.device_count() == 0:
-        return (
-            "this process has no flagos device: `flagos devices` shows the vendors with the reasons"
-        )
-    return None
+    return device.problem()
 
 
 def _refuse(choice: Any, reason: str) -> None:

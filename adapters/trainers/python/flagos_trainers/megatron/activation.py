@@ -10,7 +10,7 @@ import sys
 from typing import Any, NoReturn
 
 from flagos.on_import import when_imported
-from flagos_trainers import releases
+from flagos_trainers import device, releases
 from flagos_trainers.megatron import retarget
 
 VARIABLE = "FLAGOS_MEGATRON"
@@ -31,6 +31,18 @@ def install() -> None:
     when_imported(_MANAGER, _complete)
 
 
+class _Refusal:
+    """The platform where flagos cannot serve: Megatron's modules may have copies of `get_platform` already."""
+
+    def __init__(self, reason: str) -> None:
+        self._reason = reason
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise RuntimeError(
+            f"flagos cannot serve Megatron-LM-FL: {self._reason}. To run it on another device, unset {VARIABLE}"
+        )
+
+
 def _complete() -> None:
     manager: Any = sys.modules[_MANAGER]
     reason = problem()
@@ -46,19 +58,11 @@ def _complete() -> None:
             manager.PLATFORMS["flagos"] = platform
             manager.set_platform(platform)
             return
-
-    def get_platform() -> NoReturn:
-        raise RuntimeError(
-            f"flagos cannot serve Megatron-LM-FL: {reason}. To run it on another device, unset {VARIABLE}"
-        )
-
-    manager.get_platform = get_platform
+    manager.set_platform(_Refusal(reason))
 
 
 def problem() -> str | None:
     """Why flagos cannot serve Megatron-LM-FL in this process, with the remedy; None if it can."""
-    import torch
-
     package = retarget.package(retarget.MEGATRON)
     number = None if package is None else retarget.version(package)
     if number is None:
@@ -73,8 +77,4 @@ def problem() -> str | None:
         )
         if wrong is not None:
             return f"{wrong}: take TransformerEngine-FL with one of these, or none"
-    if torch.flagos.device_count() == 0:  # type: ignore[attr-defined]
-        return (
-            "this process has no flagos device: `flagos devices` shows the vendors with the reasons"
-        )
-    return None
+    return device.problem()
