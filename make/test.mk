@@ -136,6 +136,13 @@ test-trainers: export TRAINERS_PATH := $(TRAINERS)
 test-trainers: setup-dev $(STAMPS)/trainers ## DeepSpeed, Megatron-LM-FL, torchtitan and TRL on two ranks of the host, beside the CPU
 	$(pytest) adapters/trainers/tests/long_*.py $(ARGS)
 
+# DEEPSPEED_PATH names a checkout: DeepSpeed's packages have no tests.
+DEEPSPEEDS := runtime/zero v1/zero v1/moe
+.PHONY: test-deepspeed
+test-deepspeed: export TRAINERS_PATH := $(TRAINERS)
+test-deepspeed: setup-dev $(STAMPS)/trainers ## DeepSpeed's own unit tests on flagos beside the CPU: make test-deepspeed ARGS="--most 1" DEEPSPEEDS="v1/zero"
+	"$(PY)" -m adapters.trainers.tests.deepspeeds $(ARGS) $(DEEPSPEEDS)
+
 .PHONY: test-torchs-distributed
 test-torchs-distributed: setup-dev ## torch's own tests of torch.distributed, with the backend flagos
 	"$(PY)" -m adapters.torch.tests.torchs_distributed --alone $(ARGS)
