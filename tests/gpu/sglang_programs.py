@@ -31,7 +31,7 @@ from tests.gpu.cases import choose, compare, parser, place_on, reported, run_all
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = ROOT / "adapters/sglang/tests/programs"
 TINY = ROOT / "adapters/vllm/tests/programs"  # the tiny models are the same
-_MODELS = {"bert", "gemma2", "glm4_moe", "llama", "qwen3", "qwen3_moe"}
+_MODELS = {"bert", "commandr", "gemma2", "glm4_moe", "llama", "qwen3", "qwen3_moe"}
 _GRAPHS = {"cuda_graph_backend_decode": "full"}
 # More than TF32 explains: 0.018 was seen, and 0.30 of a window that lacked a token. In bfloat16 tokens take other
 # experts, and may be behind by any number.
@@ -90,6 +90,7 @@ CASES: dict[str, Case] = {
     "Llama": _greedy("llama"),
     "windows and caps": _greedy("windows", _ALONE),
     "windows and caps, graphs": _greedy("windows", _ALONE, **_GRAPHS),
+    "windows without a name": _greedy("cohere", _ALONE),
     "pages of 16": _greedy("dense", page_size=16),
     "features": Case(
         "features.py",

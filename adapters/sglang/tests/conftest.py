@@ -27,7 +27,7 @@ SEAM = Path(__file__).parent / "seam"
 
 # The modules of `sglang.srt.models` that the programs serve. SGLang imports all of them in two processes, which takes
 # longer than most tests; the test of the server has it so.
-MODELS = {"bert", "gemma2", "glm4_moe", "llama", "qwen3", "qwen3_moe"}
+MODELS = {"bert", "commandr", "gemma2", "glm4_moe", "llama", "qwen3", "qwen3_moe"}
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 Report = Callable[..., dict[str, Any]]

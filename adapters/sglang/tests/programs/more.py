@@ -52,6 +52,22 @@ def windows(tokens: int = 16) -> Any:
     return model
 
 
+def cohere(tokens: int = 16) -> Any:
+    """Cohere 2, whose class in SGLang does not name the window of its layers."""
+    from transformers import Cohere2Config, Cohere2ForCausalLM
+
+    torch.manual_seed(0)
+    config = Cohere2Config(
+        **{**tiny._SIZES, "tie_word_embeddings": True},
+        sliding_window=tokens,
+        layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+        logit_scale=1.0,
+        pad_token_id=0,
+        attn_implementation="eager",
+    )
+    return Cohere2ForCausalLM(config).float().eval()
+
+
 def model(name: str) -> Any:
     """The model of a folder or, with its weights added, of an adapter for the dense one."""
     makers = {
@@ -61,6 +77,7 @@ def model(name: str) -> Any:
         "llama": llama,
         "other": other,
         "windows": windows,
+        "cohere": cohere,
     }
     if name in makers:
         return makers[name]()
@@ -169,11 +186,13 @@ def write(folder: Path) -> None:
     """Writes every model, and ``expected.json``."""
     tiny.write(folder)
     expected = json.loads((folder / "expected.json").read_text())
-    for name in ("llama", "other", "windows"):
+    for name in ("llama", "other", "windows", "cohere"):
         made = model(name)
         made.save_pretrained(folder / name)
         tiny.tokenizer().save_pretrained(folder / name)
         expected[name] = tiny.greedy(made, tiny.prompts())
+    # SGLang takes Cohere's window for one without the query's own token.
+    cohere(15).save_pretrained(folder / "cohere")
     latent().save_pretrained(folder / "latent")
     tiny.tokenizer().save_pretrained(folder / "latent")
     encoder = cross()
