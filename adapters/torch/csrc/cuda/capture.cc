@@ -18,7 +18,6 @@ namespace {
 
 // Numbers of the CUDA runtime's interface (driver_types.h), which other vendors have taken over.
 constexpr unsigned kNonBlocking = 1; // cudaStreamNonBlocking
-constexpr int kRelaxed = 2;          // cudaStreamCaptureModeRelaxed
 constexpr int kDeviceToDevice = 3;   // cudaMemcpyDeviceToDevice
 constexpr int kKernelNode = 0;       // cudaGraphNodeTypeKernel
 constexpr int kMemcpyNode = 1;       // cudaGraphNodeTypeMemcpy
@@ -45,7 +44,7 @@ struct CopyParameters {
 };
 
 struct Runtime {
-  explicit Runtime(const std::string& vendor) {
+  explicit Runtime(std::string vendor_name) : vendor(std::move(vendor_name)) {
     find(vendor, "StreamCreateWithFlags", create_stream);
     find(vendor, "StreamBeginCapture", begin_capture);
     find(vendor, "StreamEndCapture", end_capture);
@@ -59,14 +58,13 @@ struct Runtime {
     find(vendor, "MemcpyAsync", copy);
     find(vendor, "GetLastError", last_error);
     find(vendor, "GetErrorString", describe);
-    exchange_mode =
-        reinterpret_cast<decltype(exchange_mode)>(find_runtime_function(vendor, "ThreadExchangeStreamCaptureMode"));
   }
   static const Runtime& instance(const std::string& vendor) {
     static const auto* runtime = new Runtime(vendor);
     return *runtime;
   }
 
+  const std::string vendor;
   int (*create_stream)(void** stream, unsigned flags) = nullptr;
   int (*begin_capture)(void* stream, int mode) = nullptr;
   int (*end_capture)(void* stream, void** graph) = nullptr;
@@ -80,7 +78,6 @@ struct Runtime {
   int (*copy)(void* to, const void* from, size_t nbytes, int kind, void* stream) = nullptr;
   int (*last_error)() = nullptr;
   const char* (*describe)(int status) = nullptr;
-  int (*exchange_mode)(int* mode) = nullptr; // null where a runtime lacks it
 
   bool succeeded(int status) const {
     if (C10_UNLIKELY(status != 0)) {
@@ -102,24 +99,16 @@ struct Runtime {
 // Lets the program's own captures go on, which forbid threads whose mode is another to make and to end graphs.
 class Relaxed {
  public:
-  explicit Relaxed(const Runtime& runtime) : runtime_(runtime) {
-    exchange();
-  }
+  explicit Relaxed(const std::string& vendor) : vendor_(vendor), before_(exchange_capture_mode(vendor, kRelaxed)) {}
   ~Relaxed() {
-    exchange();
+    exchange_capture_mode(vendor_, before_);
   }
   Relaxed(const Relaxed&) = delete;
   Relaxed& operator=(const Relaxed&) = delete;
 
  private:
-  void exchange() {
-    if (runtime_.exchange_mode != nullptr) {
-      runtime_.exchange_mode(&mode_); // leaves the one before in its place
-    }
-  }
-
-  const Runtime& runtime_;
-  int mode_ = kRelaxed;
+  const std::string& vendor_;
+  int before_;
 };
 
 void* current_handle(c10::DeviceIndex device) {
@@ -131,7 +120,7 @@ class CudaGraph final : public Launchable {
   CudaGraph(const Runtime& runtime, void* executable, c10::DeviceIndex device)
       : runtime_(runtime), executable_(executable), device_(device) {}
   ~CudaGraph() override {
-    const Relaxed relaxed(runtime_);
+    const Relaxed relaxed(runtime_.vendor);
     runtime_.destroy_executable(executable_); // after the launches that are queued
   }
   CudaGraph(const CudaGraph&) = delete;
@@ -186,7 +175,7 @@ class CudaCapturer final : public Capturer {
       return nullptr;
     }
     void* executable = nullptr;
-    const Relaxed relaxed(runtime_);
+    const Relaxed relaxed(runtime_.vendor);
     const bool made = can_repeat(graph) && runtime_.succeeded(runtime_.instantiate(&executable, graph, 0));
     runtime_.destroy(graph);
     return made ? std::make_unique<CudaGraph>(runtime_, executable, device_) : nullptr;

@@ -334,13 +334,7 @@ class TorchNative final : public Native {
   // CUDA forbids questions about events while another thread captures, to threads that have not set
   // cudaStreamCaptureModeRelaxed.
   void leave_captures_alone() const override {
-    using Exchange = int (*)(int*);
-    static const auto exchange =
-        reinterpret_cast<Exchange>(find_runtime_function(vendor, "ThreadExchangeStreamCaptureMode"));
-    if (exchange != nullptr) {
-      int relaxed = 2;
-      exchange(&relaxed);
-    }
+    exchange_capture_mode(vendor, kRelaxed);
   }
   bool has_graphs() const override {
     try {

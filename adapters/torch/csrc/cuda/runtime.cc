@@ -67,4 +67,14 @@ void* need_runtime_function(const std::string& vendor, const std::string& name) 
   return found;
 }
 
+int exchange_capture_mode(const std::string& vendor, int mode) {
+  using Exchange = int (*)(int*);
+  static const auto exchange =
+      reinterpret_cast<Exchange>(find_runtime_function(vendor, "ThreadExchangeStreamCaptureMode"));
+  if (exchange != nullptr) {
+    exchange(&mode);
+  }
+  return mode;
+}
+
 } // namespace flagos

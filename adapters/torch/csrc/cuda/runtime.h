@@ -13,4 +13,10 @@ void* find_runtime_function(const std::string& vendor, const std::string& name);
 // Throws NotImplementedError if there is none.
 void* need_runtime_function(const std::string& vendor, const std::string& name);
 
+// cudaStreamCaptureModeRelaxed: nothing is forbidden to a thread because others capture.
+constexpr int kRelaxed = 2;
+
+// Gives this thread another mode of captures and returns the one before; nothing is done where a runtime has none.
+int exchange_capture_mode(const std::string& vendor, int mode);
+
 } // namespace flagos
