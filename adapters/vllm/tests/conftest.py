@@ -21,6 +21,7 @@ from vllm_flagos import releases
 os.environ.setdefault("FLAGOS_HOST_DEVICES", "2")
 
 PROGRAMS = Path(__file__).parent / "programs"
+SHARED = Path(processes.__file__).parent / "programs"
 SEAM = Path(__file__).parent / "seam"
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -83,7 +84,8 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
     cache = str(tmp_path_factory.mktemp("cache"))
 
     def run(program: str, *arguments: Any, **variables: str) -> dict[str, Any]:
-        environ = environment(os.environ.get("VLLM_PATH", ""), VLLM_CACHE_ROOT=cache, **variables)
+        paths = (os.environ.get("VLLM_PATH", ""), str(SHARED))
+        environ = environment(*paths, VLLM_CACHE_ROOT=cache, **variables)
         found = processes.reported(PROGRAMS / program, arguments, environ, timeout=600)
         assert found["fallbacks"] == {}
         return found

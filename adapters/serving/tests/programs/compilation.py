@@ -14,7 +14,7 @@ import kernels
 import torch
 import triton
 import triton.language as tl
-from triton.backends.compiler import GPUTarget
+from sm_90 import compile_alone
 from triton.runtime.jit import JITFunction
 
 from flagos_serving import triton_kernels
@@ -22,29 +22,8 @@ from flagos_serving import triton_kernels
 VARIANTS: Counter[str] = Counter()
 
 
-class Driver:
-    def get_current_target(self) -> GPUTarget:
-        return GPUTarget("cuda", 90, 32)
-
-    def get_current_device(self) -> int:
-        return 0
-
-    def get_current_stream(self, device: int) -> int:
-        return 0
-
-
-def compile_alone() -> None:
-    run = JITFunction.run
-
-    def compiled(kernel: Any, *args: Any, grid: Any, warmup: bool, **options: Any) -> Any:
-        before = sum(len(cached[0]) for cached in kernel.device_caches.values())
-        made = run(kernel, *args, grid=grid, warmup=True, **options)
-        assert made.asm["ptx"]
-        after = sum(len(cached[0]) for cached in kernel.device_caches.values())
-        VARIANTS[kernel.__name__] += after - before
-        return made
-
-    JITFunction.run = compiled
+def count(kernel: Any, made: Any) -> None:
+    VARIANTS[kernel.__name__] = sum(len(cached[0]) for cached in kernel.device_caches.values())
 
 
 @triton.jit
@@ -66,8 +45,7 @@ def refusal(narrow: int) -> str:
 
 
 if __name__ == "__main__":
-    triton.runtime.driver.set_active(Driver())
-    compile_alone()
+    compile_alone(count)
     for name, cases in kernels.CASES.items():
         for dtype in kernels.TYPES:
             for args in cases(dtype):

@@ -1,7 +1,7 @@
 """Sizes of heads for which vLLM's kernel before a gated delta rule compiles, and which the warm-up leaves out.
 
-``preparation.py`` compiles for sm_90 without a GPU, over a double of Triton's driver, which launches nothing. The test
-starts it with CUDA_VISIBLE_DEVICES="", by which vLLM uses Triton without a driver.
+``preparation.py`` compiles for sm_90 without a GPU. The test starts it with CUDA_VISIBLE_DEVICES="", by which vLLM uses
+Triton without a driver.
 """
 
 from __future__ import annotations
@@ -12,31 +12,10 @@ from typing import Any
 import serving
 import torch
 import triton
-from triton.backends.compiler import GPUTarget
-from triton.runtime.jit import JITFunction
+from sm_90 import compile_alone
 
 SIZES = ((128, 128), (32, 32), (24, 32), (32, 17), (8, 6), (32, 16), (16, 24), (64, 128))
 made: list[Any] = []
-
-
-class Driver:
-    def get_current_target(self) -> GPUTarget:
-        return GPUTarget("cuda", 90, 32)
-
-    def get_current_device(self) -> int:
-        return 0
-
-    def get_current_stream(self, device: int) -> int:
-        return 0
-
-
-def compile_alone() -> None:
-    run = JITFunction.run
-
-    def compiled(kernel: Any, *args: Any, grid: Any, warmup: bool, **options: Any) -> None:
-        made.append(run(kernel, *args, grid=grid, warmup=True, **options).asm["ptx"])
-
-    JITFunction.run = compiled
 
 
 def compiles(warm: Any, config: Any) -> bool | str:
@@ -56,8 +35,7 @@ if __name__ == "__main__":
     from vllm_flagos import completions
 
     assert fused_gdn_prefill_post_conv  # its import asks torch for the chip that a driver names
-    triton.runtime.driver.set_active(Driver())
-    compile_alone()
+    compile_alone(lambda kernel, compiled: made.append(compiled))
 
     own = module._warm_fused_post_conv_kernel
     completions._warm_up_what_compiles(module)
