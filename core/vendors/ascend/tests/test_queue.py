@@ -386,7 +386,7 @@ print(told(torch.flagos.synchronize))
 def test_calls_behind_a_failure_are_given_up_and_their_threads_told() -> None:
     """What another thread queued behind computes on what was not written: it is told too, if it is not the first."""
     script = """
-torch.ops.flagos.queue_inject(30000, 0)
+torch.ops.flagos.queue_inject(1_000_000, 0)  # longer than a loaded machine takes to start the thread
 fail()
 results = []
 behind = threading.Event()
@@ -403,6 +403,7 @@ thread = threading.Thread(target=other)
 thread.start()
 behind.wait()
 print(told(torch.flagos.synchronize))
+torch.ops.flagos.queue_inject(0, 0)
 go_on.set()
 thread.join()
 print(*results, sep=chr(10))

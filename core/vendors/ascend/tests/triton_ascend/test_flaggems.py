@@ -13,6 +13,7 @@ import pytest
 
 from core.vendors.ascend.tests.triton_ascend import wheel
 from core.vendors.ascend.tests.triton_ascend.wheel import HERE, Chip
+from torch_fl import flaggems_versions
 
 # As FlagGems: a table in its text, and functions that ask `torch.npu` which device is current.
 PACKAGE = """
@@ -44,6 +45,11 @@ def chip(toolkit: Path, tmp_path: Path) -> Chip:
     package = made.packages / "flag_gems"
     package.mkdir()
     (package / "__init__.py").write_text(PACKAGE)
+    # A known version: another process would verify the kernels of an unknown one first.
+    *_, version = flaggems_versions.known()
+    metadata = made.packages / f"flag_gems-{version}.dist-info" / "METADATA"
+    metadata.parent.mkdir()
+    metadata.write_text(f"Metadata-Version: 2.1\nName: flag_gems\nVersion: {version}\n")
     return made
 
 
