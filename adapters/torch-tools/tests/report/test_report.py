@@ -20,7 +20,16 @@ from typing import Any
 import pytest
 from torch._C._autograd import DeviceType
 
-from torch_fl_tools.report import counting, data, device_time, memory, page, program, quantities
+from torch_fl_tools.report import (
+    agent,
+    counting,
+    data,
+    device_time,
+    memory,
+    page,
+    program,
+    quantities,
+)
 
 pytestmark = pytest.mark.host
 
@@ -365,15 +374,19 @@ def test_a_program_that_is_killed_at_once_is_said_to_be(
     )
 
 
-def test_what_a_killed_program_did_is_written_early(tmp_path: Path) -> None:
-    text = """
-import os, time, torch
-torch.sin(torch.ones(4, device="flagos"))
-time.sleep(0.7)
-os._exit(7)
-"""
-    value = json.loads(report(tmp_path, "--json", program=python(text)).stdout)
-    assert rows(value)["aten::sin"]["calls"] == 1
+def test_what_a_process_did_is_written_early_then_less_often(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Every quarter of a second it is asked; the device is used after four seconds."""
+    observer = object.__new__(agent._Agent)
+    observer._written = observer._unused = 0.0
+    written = []
+    for now in (quarter / 4 for quarter in range(1, 53)):
+        monkeypatch.setattr(memory, "is_used", lambda now=now: now > 4)
+        if observer._is_due(now):
+            observer._written = now
+            written.append(now)
+    assert written == [4.25, 4.5, 5, 6, 8, 10, 12]
 
 
 def test_a_signal_to_the_command_reaches_the_program(tmp_path: Path) -> None:
