@@ -2,4 +2,9 @@
 
 from __future__ import annotations
 
-from adapters.torch.tests.conftest import _one_result, _same_state_after, run_python  # noqa: F401  fixtures
+from adapters.torch.tests.conftest import (  # noqa: F401  fixtures
+    _one_result,
+    _same_state_after,
+    chip,
+    run_python,
+)
