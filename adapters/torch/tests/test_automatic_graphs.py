@@ -569,7 +569,7 @@ def address_in(capsule: object) -> int:
 @pytest.mark.host
 @pytest.mark.parametrize(
     "address_of",
-    [torch.Tensor.data_ptr, torch.to_dlpack],
+    [lambda tensor: tensor.data_ptr(), lambda tensor: torch.to_dlpack(tensor)],  # looked up while graphs are on
     ids=["data_ptr", "DLPack"],
 )
 def test_an_address_that_the_program_took_is_written_at_once(address_of):
@@ -860,4 +860,4 @@ print(torch.flagos.graphs.counts()["followed"] > 0, torch.flagos.graphs.counts()
 
 @pytest.mark.host
 def test_a_full_device_gets_the_memory_of_graphs(run_python):
-    assert run_python(FULL, FLAGOS_HOST_MEMORY="128MiB").stdout.split() == ["True", "True"]
+    assert run_python(FULL, FLAGOS_HOST_MEMORY="176MiB").stdout.split() == ["True", "True"]

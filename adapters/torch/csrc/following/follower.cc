@@ -142,7 +142,11 @@ void Follower::launch() {
     chunk->trace->trust.gain();
   }
   chunk->trace->used = chunk->used = now();
-  ++chunk->launched;
+  chunk->gain();
+  if (chunk->has_paid()) { // what a later model needs here is captured at once
+    Position& position = chunk->trace->positions[chunk->start];
+    position.captures = position.misses = {};
+  }
   ++launched_;
   launched_calls_ += static_cast<int64_t>(chunk->calls.size());
   if (C10_UNLIKELY(fault_ == 1 && launched_ % 2 == 0)) {
@@ -173,7 +177,7 @@ void Follower::diverge(const char* why, bool at_a_call) {
     if (at_a_call && position.op == key_.words()[0]) {
       position.misses.fail(now(), position.misses.failures == 0 ? 0 : 2 * chunk->trace->positions.size());
     }
-    if (++chunk->broken > 1 + chunk->launched / 4) { // two chunks take its place
+    if (chunk->lose()) { // two chunks take its place
       position.begins = true;
       chunk->trace->positions[chunk->start].captures.until = 0;
       drop(chunk);

@@ -78,8 +78,27 @@ struct Chunk {
   std::unique_ptr<Launchable> launchable; // null where calls are repeated one by one
   bool familiar = false;                  // whether a call of it has the tensors that its place has in each turn
   uint32_t launched = 0;
-  uint32_t broken = 0; // how often it was not finished
-  uint64_t used = 0;   // when it was captured or launched last, in calls
+  uint64_t used = 0; // when it was captured or launched last, in calls
+
+  // Whether enough launches follow the capture to be worth it.
+  bool has_paid() const {
+    return launched >= 4;
+  }
+  // It was launched.
+  void gain() {
+    ++launched;
+    score_ = std::min(score_ + 1, kMost);
+  }
+  // Another call came before it was finished. Returns whether this happens to one in five launches or more.
+  bool lose() {
+    score_ -= kBroken;
+    return score_ < 0;
+  }
+
+ private:
+  static constexpr int kBroken = 4;
+  static constexpr int kMost = 16; // soon forgotten where another model comes
+  int score_ = kBroken;
 };
 
 // After each failure the wait until the next try is twice as long.

@@ -59,7 +59,6 @@ bool Follower::is_familiar() {
   Trace& trace = *place_.trace;
   const bool is_whole = held_++ > trace.positions.size();
   if (is_whole && !trace.trust.holds()) {
-    drop_chunks(trace);
     trace.trust.restore();
   }
   const bool is_second_turn = is_whole && held_ <= 2 * trace.positions.size();
@@ -120,21 +119,34 @@ struct Followed {
 };
 static_assert(kMostCalls < size_t(1) << Followed::kCount);
 
-// The shortest part whose operators, repeated, are all of them.
-void keep_one_period(std::vector<Watch::Seen>& calls) {
-  std::vector<size_t> borders(calls.size() + 1, 0); // of Knuth, Morris and Pratt
-  for (size_t i = 1, length = 0; i < calls.size(); borders[++i] = length) {
-    while (length != 0 && calls[i].op != calls[length].op) {
-      length = borders[length];
+// Whether calls may be those of one place: they have one operator, and the same of the tensors that each turn has.
+bool may_be_one(const Watch::Seen& one, const Watch::Seen& other) {
+  const size_t compared = std::min(one.steady.size(), other.steady.size());
+  return one.op == other.op &&
+      std::equal(
+             one.steady.begin(),
+             one.steady.begin() + static_cast<ptrdiff_t>(compared),
+             other.steady.begin(),
+             [](const void* mine, const void* its) { return mine == nullptr || its == nullptr || mine == its; });
+}
+
+// The shortest part that is repeated in all of the calls, of which there are `turns`.
+void keep_one_period(std::vector<Watch::Seen>& calls, size_t turns) {
+  const size_t size = calls.size();
+  const auto repeats = [&](size_t period) {
+    for (size_t i = period; i < size; ++i) {
+      if (!may_be_one(calls[i], calls[i % period])) {
+        return false;
+      }
     }
-    length += calls[i].op == calls[length].op ? 1 : 0;
-  }
-  const size_t period = calls.size() - borders[calls.size()];
-  if (calls.size() % period != 0) {
-    return;
+    return true;
+  };
+  size_t period = 1;
+  while (period * turns < size && (size % period != 0 || !repeats(period))) {
+    ++period;
   }
   const size_t kept = std::max(period, period * (Watch::kShortest / period));
-  for (size_t i = kept; i < calls.size(); ++i) {
+  for (size_t i = kept; i < size; ++i) {
     auto& steady = calls[i % kept].steady;
     for (size_t each = 0; each < steady.size(); ++each) {
       if (each >= calls[i].steady.size() || calls[i].steady[each] != steady[each]) {
@@ -184,7 +196,7 @@ bool Follower::learn(size_t run) {
   if (watch_->num_unknown(run) * 16 < calls.size()) {
     return false;
   }
-  keep_one_period(calls);
+  keep_one_period(calls, run / watch_->turn());
   lose_place();
   for (Trace* part : parts) {
     drop_trace(part);

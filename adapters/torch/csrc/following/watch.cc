@@ -25,17 +25,13 @@ size_t Watch::see(uint64_t op, uint64_t kinds, const std::vector<const void*>& t
       lag_ = 0;
     }
   }
-  const uint64_t lag = find_lag();
-  if (lag_ == 0 && lag != 0) {
-    lag_ = lag;
-    matched_ = kCompared;
-    others_ = 0;
-  }
+  find_lag();
   if (lag_ == 0 || matched_ < run() || run() > kCalls / 2) {
     return 0;
   }
   const uint64_t found = run();
   turn_ = std::exchange(lag_, 0);
+  found_ = now_;
   fruitless_ = 0;
   next_rest_ = kPatience;
   return found;
@@ -61,10 +57,10 @@ Watch::Likeness Watch::compare(uint64_t time, uint64_t lag) const {
   return Likeness::kAlike;
 }
 
-// Notes the last calls by their order, and returns how long ago they came in the same one; 0 if they did not.
-uint64_t Watch::find_lag() {
+// Notes the last calls by their order. If no calls repeat, looks for the lag at which the most calls up to this one do.
+void Watch::find_lag() {
   if (now_ < began_ + kCompared) {
-    return 0;
+    return;
   }
   uint64_t order = 0;
   for (uint64_t back = 0; back < kCompared; ++back) {
@@ -76,24 +72,28 @@ uint64_t Watch::find_lag() {
   place = {order, now_};
   calls_[now_ % kCalls].before = before;
   if (lag_ != 0) {
-    return 0;
+    return;
   }
+  uint64_t most = kCompared - 1;
   uint64_t time = before;
   for (size_t tried = 0; tried < kCandidates && time > began_ + kCompared; ++tried) {
     const uint64_t lag = now_ - time;
     if (lag > kCalls / 2 || !remembers(time - kCompared)) {
-      return 0;
+      return;
     }
-    uint64_t back = 0;
-    while (back < kCompared && compare(now_ - back, lag) == Likeness::kAlike) {
-      ++back;
+    uint64_t alike = 0;
+    while (alike < kFarthest && time - alike > began_ && remembers(time - alike) &&
+           compare(now_ - alike, lag) == Likeness::kAlike) {
+      ++alike;
     }
-    if (back == kCompared) {
-      return lag;
+    if (alike > most) {
+      most = alike;
+      lag_ = lag;
+      matched_ = std::min(alike, now_ - found_);
+      others_ = 0;
     }
     time = at(time).before;
   }
-  return 0;
 }
 
 std::vector<Watch::Seen> Watch::last(size_t count) const {

@@ -37,6 +37,11 @@ class Watch {
   // The last calls, the oldest first; `count` is what `see` returned.
   std::vector<Seen> last(size_t count) const;
 
+  // How many calls a turn of that run has.
+  size_t turn() const {
+    return turn_;
+  }
+
   // How many of the last calls were not known.
   size_t num_unknown(size_t count) const;
 
@@ -49,9 +54,10 @@ class Watch {
   static constexpr size_t kCalls = size_t(1) << 15; // the longest run is half of it
   static constexpr size_t kArguments = size_t(1) << 17;
   static constexpr size_t kPlaces = size_t(1) << 14;
-  static constexpr size_t kCompared = 4;    // calls whose order tells where a run may have begun
-  static constexpr size_t kCandidates = 48; // so many places are looked at
-  static constexpr size_t kOthers = 16;     // one call in so many may have other tensors; in a layer more have weights
+  static constexpr size_t kCompared = 4;     // calls whose order tells where a run may have begun
+  static constexpr size_t kCandidates = 128; // so many places are looked at,
+  static constexpr size_t kFarthest = 128;   // so many calls back
+  static constexpr size_t kOthers = 16;      // one call in so many may have other tensors; in a layer more have weights
   static constexpr size_t kPatience = size_t(1) << 16;
 
   struct Call {
@@ -75,7 +81,7 @@ class Watch {
   }
   enum class Likeness : uint8_t { kOther, kOtherTensors, kAlike };
   Likeness compare(uint64_t time, uint64_t lag) const;
-  uint64_t find_lag();
+  void find_lag();
 
   std::vector<Call> calls_ = std::vector<Call>(kCalls);
   std::vector<Argument> arguments_ = std::vector<Argument>(kArguments);
@@ -87,6 +93,7 @@ class Watch {
   uint64_t matched_ = 0; // calls that repeated since
   uint64_t others_ = 0;  // of these, calls with other tensors
   uint64_t turn_ = 0;    // of the run that was found last
+  uint64_t found_ = 0;   // when that was
   uint64_t fruitless_ = 0;
   uint64_t rest_ = 0; // calls that will not be watched
   uint64_t next_rest_ = kPatience;
