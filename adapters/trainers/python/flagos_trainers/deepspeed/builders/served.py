@@ -9,8 +9,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from deepspeed.ops.op_builder.builder import OpBuilder as _OpBuilder_
+from deepspeed.ops.op_builder.cpu import AsyncIOBuilder as _AsyncIO_
 from deepspeed.ops.op_builder.cpu import (
-    AsyncIOBuilder,
     CPUAdagradBuilder,
     CPUAdamBuilder,
     CPULionBuilder,
@@ -19,6 +19,7 @@ from deepspeed.ops.op_builder.cpu import (
 from deepspeed.ops.op_builder.utils import UtilsBuilder
 
 from flagos_trainers import operators
+from flagos_trainers.deepspeed import files
 
 __all__ = [
     "AsyncIOBuilder",
@@ -31,6 +32,14 @@ __all__ = [
     "PinMemoryBuilder",
     "UtilsBuilder",
 ]
+
+
+class AsyncIOBuilder(_AsyncIO_):
+    """Asynchronous files, for NVMe."""
+
+    def load(self, verbose: bool = True) -> Any:
+        module = super().load(verbose)
+        return SimpleNamespace(**vars(module) | {"aio_handle": files.filling(module.aio_handle)})
 
 
 class _Planned(_OpBuilder_):
