@@ -142,8 +142,7 @@ void Follower::launch() {
     chunk->trace->trust.gain();
   }
   chunk->trace->used = chunk->used = now();
-  chunk->gain();
-  if (chunk->has_paid()) { // what a later model needs here is captured at once
+  if (chunk->gain()) { // what a later model needs here is captured at once
     Position& position = chunk->trace->positions[chunk->start];
     position.captures = position.misses = {};
   }

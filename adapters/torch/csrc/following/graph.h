@@ -80,14 +80,10 @@ struct Chunk {
   uint32_t launched = 0;
   uint64_t used = 0; // when it was captured or launched last, in calls
 
-  // Whether enough launches follow the capture to be worth it.
-  bool has_paid() const {
-    return launched >= 4;
-  }
-  // It was launched.
-  void gain() {
-    ++launched;
+  // It was launched. Returns whether it has paid for its capture with that.
+  bool gain() {
     score_ = std::min(score_ + 1, kMost);
+    return ++launched == 4;
   }
   // Another call came before it was finished. Returns whether this happens to one in five launches or more.
   bool lose() {
@@ -164,8 +160,9 @@ class Trust {
 // A run of calls that repeats.
 struct Trace {
   std::vector<Position> positions;
-  uint64_t number = 0; // among all traces that there were
-  uint64_t used = 0;   // when, in calls
+  uint64_t number = 0;  // among all traces that there were
+  uint64_t used = 0;    // when, in calls
+  bool is_loop = false; // whether its turns are so short that several make a run, which may be part of longer turns
   Trust trust;
   // The memory of a run is planned when all its calls were seen in two turns that follow each other, at the place where
   // the least lives beside it. If the calls do not come in turns, each gets blocks of its own.

@@ -70,6 +70,19 @@ bool Key::read(uint64_t op, uint64_t modes, const torch::jit::Stack& stack, size
   return plain_;
 }
 
+uint64_t Key::numbers() const {
+  uint64_t hash = 0;
+  auto address = addresses_.begin();
+  for (const uint64_t word : words()) {
+    if (address != addresses_.end() && word == reinterpret_cast<uint64_t>(*address)) {
+      ++address;
+    } else {
+      hash = mixed(hash, word);
+    }
+  }
+  return hash;
+}
+
 void Key::tensor(const at::Tensor& tensor) {
   if (!tensor.defined()) {
     kind(code(Kind::kUndefined));

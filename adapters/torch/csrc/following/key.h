@@ -29,6 +29,8 @@ class Key {
   const std::vector<const void*>& addresses() const {
     return addresses_;
   }
+  // A hash of all but that memory. It costs as much as the key.
+  uint64_t numbers() const;
   // The device of the flagos tensors; -1 without any.
   c10::DeviceIndex device() const {
     return device_;

@@ -90,7 +90,10 @@ bool Follower::watches(const Operator& op) {
   if (watch_ == nullptr) {
     watch_ = std::make_unique<Watch>();
   }
-  const bool known = place_.trace != nullptr && place_.trace->trust.holds();
+  using Where = Watch::Known::Where;
+  const bool is_known = place_.trace != nullptr && place_.trace->trust.holds();
+  const Where where = !is_known ? Where::kNowhere : place_.trace->is_loop ? Where::kInLoop : Where::kInRun;
+  const Watch::Known known{where, where == Where::kInRun ? 0 : key_.numbers()};
   return !watch_->rests() && learn(watch_->see(op.id, key_.kinds(), key_.addresses(), known));
 }
 
@@ -119,23 +122,12 @@ struct Followed {
 };
 static_assert(kMostCalls < size_t(1) << Followed::kCount);
 
-// Whether calls may be those of one place: they have one operator, and the same of the tensors that each turn has.
-bool may_be_one(const Watch::Seen& one, const Watch::Seen& other) {
-  const size_t compared = std::min(one.steady.size(), other.steady.size());
-  return one.op == other.op &&
-      std::equal(
-             one.steady.begin(),
-             one.steady.begin() + static_cast<ptrdiff_t>(compared),
-             other.steady.begin(),
-             [](const void* mine, const void* its) { return mine == nullptr || its == nullptr || mine == its; });
-}
-
 // The shortest part that is repeated in all of the calls, of which there are `turns`.
 void keep_one_period(std::vector<Watch::Seen>& calls, size_t turns) {
   const size_t size = calls.size();
   const auto repeats = [&](size_t period) {
     for (size_t i = period; i < size; ++i) {
-      if (!may_be_one(calls[i], calls[i % period])) {
+      if (calls[i].op != calls[i - period].op || calls[i].steady != calls[i - period].steady) {
         return false;
       }
     }
@@ -162,7 +154,7 @@ void keep_one_period(std::vector<Watch::Seen>& calls, size_t turns) {
 // Has the watch know calls that were followed, so that it sees what comes between them.
 void Follower::watch_followed(const Trace* trace, size_t start, size_t count) {
   if (count != 0 && watch_ != nullptr && !watch_->rests()) {
-    learn(watch_->see(Followed{trace->number, start, count}.code(), 0, {}, /*known=*/true));
+    learn(watch_->see(Followed{trace->number, start, count}.code(), 0, {}, {Watch::Known::Where::kInRun}));
   }
 }
 
@@ -197,11 +189,15 @@ bool Follower::learn(size_t run) {
     return false;
   }
   keep_one_period(calls, run / watch_->turn());
+  if (place_.trace != nullptr && place_.trace->is_loop && std::ranges::find(parts, place_.trace) == parts.end()) {
+    parts.push_back(place_.trace);
+  }
   lose_place();
   for (Trace* part : parts) {
     drop_trace(part);
   }
   start_trace(std::move(calls));
+  traces_.back()->is_loop = watch_->turn() < Watch::kShortest;
   return true;
 }
 

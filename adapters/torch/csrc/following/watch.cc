@@ -6,7 +6,7 @@
 
 namespace flagos::following {
 
-size_t Watch::see(uint64_t op, uint64_t kinds, const std::vector<const void*>& tensors, bool known) {
+size_t Watch::see(uint64_t op, uint64_t kinds, const std::vector<const void*>& tensors, Known known) {
   ++now_;
   Births& births = Births::instance();
   births.tick(now_);
@@ -119,10 +119,17 @@ std::vector<Watch::Seen> Watch::last(size_t count) const {
 
 size_t Watch::num_unknown(size_t count) const {
   size_t unknown = 0;
+  size_t in_loop = 0;
+  size_t changed = 0;
   for (uint64_t time = now_ - count + 1; time <= now_; ++time) {
-    unknown += at(time).known ? 0 : 1;
+    const Known& known = at(time).known;
+    unknown += known.where == Known::Where::kNowhere ? 1 : 0;
+    if (known.where == Known::Where::kInLoop && turn_ >= kShortest) {
+      ++in_loop;
+      changed += !remembers(time - turn_) || at(time - turn_).known.numbers != known.numbers ? 1 : 0;
+    }
   }
-  return unknown;
+  return unknown + (changed * kOthers <= count ? in_loop : 0);
 }
 
 bool Watch::rests() {

@@ -25,10 +25,17 @@ class Watch {
  public:
   static constexpr size_t kShortest = 32; // calls that are worth a graph
 
-  // Notes a call, of the operator `op`, `kinds` of arguments, and these tensors; `known`: it has a place in a run that
-  // was found before. Calls that were followed are one call. Returns the length of a run, up to this call, that the
+  // Whether a call has a place in a run that was found before, or in a loop: its turns were shorter than kShortest.
+  struct Known {
+    enum class Where : uint8_t { kNowhere, kInLoop, kInRun };
+    Where where = Where::kNowhere;
+    uint64_t numbers = 0; // the hash of the call's, unless it is in a run
+  };
+
+  // Notes a call, of the operator `op`, `kinds` of arguments, and these tensors. Calls that were followed are one call
+  // of a run. Returns the length of a run, up to this call, that the
   // calls before it repeated at least once; else 0.
-  size_t see(uint64_t op, uint64_t kinds, const std::vector<const void*>& tensors, bool known);
+  size_t see(uint64_t op, uint64_t kinds, const std::vector<const void*>& tensors, Known known);
 
   struct Seen {
     uint64_t op = 0;
@@ -42,7 +49,8 @@ class Watch {
     return turn_;
   }
 
-  // How many of the last calls were not known.
+  // How many of the last calls, a run, were not known. Neither are those of a loop that is a part of longer turns, in
+  // which the numbers are the same.
   size_t num_unknown(size_t count) const;
 
   // Whether to watch at all: a stream that never repeats is watched rarely.
@@ -65,7 +73,7 @@ class Watch {
     uint64_t kinds = 0;
     uint64_t first_argument = 0; // counted since the beginning
     size_t num_arguments = 0;
-    bool known = false;
+    Known known;
     uint64_t before = 0; // the last time at which the same calls had come in this order
   };
   struct Place {
