@@ -448,6 +448,73 @@ def test_equal_layers_are_no_run_of_their_own(run_python):
     assert float(run_python(EQUAL_LAYERS).stdout) > 0.9
 
 
+LOOPS = """
+import torch
+from torch.flagos import graphs
+
+weights = [torch.randn(16, 16).mul(0.2).to("flagos") for _ in range(16)]
+bias, state = torch.ones(8, 16, device="flagos"), torch.zeros(8, 16, device="flagos")
+
+def equal_parts():  # of which two have one weight, and what one turn ends with the next one begins with
+    global state
+    for weight in weights:
+        for _ in range(2):
+            state = torch.tanh(state @ weight) * 0.9
+            state = state + bias * 0.1
+
+def loop():
+    y = bias
+    for _ in range(40):
+        y = y * 0.5 + 1
+
+for step in (equal_parts, loop):
+    with graphs.auto():
+        for turn in range(14):
+            before = graphs.counts()
+            step()
+    after = graphs.counts()
+    calls, followed, launches = (after[key] - before[key] for key in ("calls", "followed", "launches of graphs"))
+    print(followed / calls, launches)
+    torch.ops.flagos.graphs_release()
+"""
+
+
+def test_a_loop_is_followed_whole(run_python):
+    """Not as its shortest part, which other weights or another beginning would break in each turn."""
+    equal_parts, loop = (line.split() for line in run_python(LOOPS).stdout.splitlines())
+    assert float(equal_parts[0]) > 0.95 and int(equal_parts[1]) <= 5, "160 calls, 48 in a graph"
+    assert float(loop[0]) == 1 and int(loop[1]) == 2, "80 calls"
+
+
+REPLACED = """
+import torch
+from torch import nn
+from torch.flagos import graphs
+
+def model():
+    layer = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
+    return nn.TransformerEncoder(layer, 3, enable_nested_tensor=False).to("flagos")
+
+x = torch.randn(2, 6, 16).to("flagos")
+with graphs.auto():
+    for number in range(24):
+        if number == 12:
+            before = graphs.counts()
+        net = model()
+        steps = torch.optim.Adam(net.parameters())
+        for _ in range(8):
+            steps.zero_grad()
+            net(x).square().mean().backward()
+            steps.step()
+after = graphs.counts()
+print((after["followed"] - before["followed"]) / (after["calls"] - before["calls"]))
+"""
+
+
+def test_a_model_that_is_replaced_again_and_again_is_followed(run_python):
+    assert float(run_python(REPLACED).stdout) > 0.4
+
+
 def test_what_an_explanation_says_is_what_happens():
     """An operator's calls are followed, or run natively for the reason that its explanation has."""
     x = torch.arange(6.0, device="flagos")

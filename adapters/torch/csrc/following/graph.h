@@ -143,7 +143,7 @@ class Trust {
   void lose() {
     score_ = std::max(score_ - 2, -kMost);
   }
-  // The calls have gone through the whole run.
+  // The calls have gone through much of the run.
   void restore() {
     score_ = std::max(score_, 0);
   }

@@ -53,15 +53,15 @@ bool Follower::locate(const Operator& op) {
   return place_.trace != nullptr;
 }
 
-// Whether the call has the tensors that its place has in each turn, from which the trust in its run follows. Behind a
-// whole turn the run is the program's, whose tensors are others now.
+// Whether the call has the tensors that its place has in each turn, from which the trust in its run follows. Behind
+// half a turn the run is the program's, whose tensors are others now.
 bool Follower::is_familiar() {
   Trace& trace = *place_.trace;
-  const bool is_whole = held_++ > trace.positions.size();
-  if (is_whole && !trace.trust.holds()) {
+  const bool is_settled = held_++ > trace.positions.size() / 2;
+  if (is_settled && !trace.trust.holds()) {
     trace.trust.restore();
   }
-  const bool is_second_turn = is_whole && held_ <= 2 * trace.positions.size();
+  const bool is_second_turn = is_settled && held_ <= 2 * trace.positions.size();
   std::vector<const void*>& steady = place_.position().steady;
   const std::vector<const void*>& now = key_.addresses();
   bool known = false;
@@ -72,7 +72,7 @@ bool Follower::is_familiar() {
     const void* address = i < now.size() ? now[i] : nullptr;
     if (address == steady[i]) {
       known = true;
-    } else if (is_whole) {
+    } else if (is_settled) {
       steady[i] = is_second_turn ? address : nullptr;
     } else {
       trace.trust.lose();
