@@ -636,7 +636,10 @@ def address_in(capsule: object) -> int:
 @pytest.mark.host
 @pytest.mark.parametrize(
     "address_of",
-    [lambda tensor: tensor.data_ptr(), lambda tensor: torch.to_dlpack(tensor)],  # looked up while graphs are on
+    [
+        lambda tensor: tensor.data_ptr(),
+        lambda tensor: torch.to_dlpack(tensor),
+    ],  # looked up while graphs are on
     ids=["data_ptr", "DLPack"],
 )
 def test_an_address_that_the_program_took_is_written_at_once(address_of):
