@@ -110,6 +110,9 @@ bool Follower::starts_chunk(bool plain) {
 // Follows the call.
 void Follower::take(torch::jit::Stack& stack, torch::jit::Stack& arguments) {
   const Call& call = chunk_->calls[followed_];
+  if (C10_UNLIKELY(!chunk_->has_paid())) {
+    run_ = std::max(run_, watch(*call.op, {Watch::Known::Where::kInRun, 0, chunk_->trace->number}));
+  }
   const auto first = stack.end() - static_cast<ptrdiff_t>(call.op->num_arguments);
   arguments.assign(std::make_move_iterator(first), std::make_move_iterator(stack.end()));
   stack.erase(first, stack.end());
@@ -142,9 +145,12 @@ void Follower::launch() {
     chunk->trace->trust.gain();
   }
   chunk->trace->used = chunk->used = now();
-  if (chunk->gain()) { // what a later model needs here is captured at once
+  const bool is_new = !chunk->has_paid();
+  chunk->gain();
+  if (is_new && chunk->has_paid()) { // what a later model needs here is captured at once
     Position& position = chunk->trace->positions[chunk->start];
     position.captures = position.misses = {};
+    chunk->trace->in_vain -= std::min<size_t>(chunk->trace->in_vain, 8);
   }
   ++launched_;
   launched_calls_ += static_cast<int64_t>(chunk->calls.size());
@@ -158,7 +164,7 @@ void Follower::launch() {
     run(chunk->calls, chunk->calls.size());
   }
   launched();
-  watch_followed(chunk->trace, chunk->start, chunk->calls.size());
+  watch_followed(chunk->trace, chunk->start, chunk->calls.size(), is_new);
 }
 
 // Has the calls that were followed and not launched run natively.
@@ -169,6 +175,7 @@ void Follower::diverge(const char* why, bool at_a_call) {
   diverged_calls_ += static_cast<int64_t>(followed_);
   const Trace* trace = chunk->trace;
   const size_t start = chunk->start;
+  const bool is_new = !chunk->has_paid();
   ++cuts_[std::string("launched early: ") + why];
   const auto settle = [&] {
     launched();
@@ -189,7 +196,7 @@ void Follower::diverge(const char* why, bool at_a_call) {
     throw;
   }
   settle();
-  watch_followed(trace, start, followed_);
+  watch_followed(trace, start, followed_, is_new);
 }
 
 void Follower::run(const std::vector<Call>& calls, size_t count) {

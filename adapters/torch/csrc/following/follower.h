@@ -118,7 +118,8 @@ class Follower {
   Place find_again() const;
   bool is_familiar();
   bool watches(const Operator& op);
-  void watch_followed(const Trace* trace, size_t start, size_t count);
+  size_t watch(const Operator& op, Watch::Known known);
+  void watch_followed(const Trace* trace, size_t start, size_t count, bool one_by_one);
   bool learn(size_t run);
   uint64_t now() const {
     return static_cast<uint64_t>(calls_);
@@ -164,6 +165,7 @@ class Follower {
   Key key_;
   bool inside_ = false; // a recorded call
   std::unique_ptr<Watch> watch_;
+  size_t run_ = 0; // the length of one that the watch found while a chunk was followed
   std::unique_ptr<Blocks> blocks_;
   std::vector<std::unique_ptr<Trace>> traces_;
   std::unordered_multimap<uint64_t, Place> places_; // by the last operators up to there

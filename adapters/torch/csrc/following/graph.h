@@ -80,10 +80,13 @@ struct Chunk {
   uint32_t launched = 0;
   uint64_t used = 0; // when it was captured or launched last, in calls
 
-  // It was launched. Returns whether it has paid for its capture with that.
-  bool gain() {
+  // Whether its launches were worth the capture.
+  bool has_paid() const {
+    return launched >= 4;
+  }
+  void gain() { // it was launched
+    ++launched;
     score_ = std::min(score_ + 1, kMost);
-    return ++launched == 4;
   }
   // Another call came before it was finished. Returns whether this happens to one in five launches or more.
   bool lose() {
@@ -164,6 +167,7 @@ struct Trace {
   uint64_t used = 0;    // when, in calls
   bool is_loop = false; // whether its turns are so short that several make a run, which may be part of longer turns
   Trust trust;
+  size_t in_vain = 0; // captures that have not paid yet, less what others paid
   // The memory of a run is planned when all its calls were seen in two turns that follow each other, at the place where
   // the least lives beside it. If the calls do not come in turns, each gets blocks of its own.
   bool is_planned = false;
@@ -172,6 +176,11 @@ struct Trace {
   uint64_t first = 0;             // the number of allocations before the first turn
   uint64_t second = 0;            // and before the second one
   std::optional<size_t> quietest; // that place, once it is known
+
+  // Whether so much was captured in vain that the calls are likely those of a longer run.
+  bool is_misfit() const {
+    return in_vain > 64 + positions.size() / 8; // several times all of its calls
+  }
 
   size_t after(size_t place, size_t calls = 1) const {
     return (place + calls) % positions.size();

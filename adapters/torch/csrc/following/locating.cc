@@ -41,6 +41,10 @@ bool Follower::locate(const Operator& op) {
   if (place_.trace != nullptr && place_.position().op != op.id) {
     lose_place();
   }
+  if (Trace* trace = place_.trace; trace != nullptr && trace->is_misfit()) {
+    lose_place();
+    drop_trace(trace);
+  }
   if (place_.trace == nullptr) {
     recent_.push(op.id);
     if (!traces_.empty()) {
@@ -85,16 +89,20 @@ bool Follower::is_familiar() {
   return known;
 }
 
-// Watches a call that is not followed, for runs that nobody knows yet. Returns whether a run has ended with it.
-bool Follower::watches(const Operator& op) {
+// Watches a call for runs that nobody knows yet. Returns the length of one that ends with it, or 0.
+size_t Follower::watch(const Operator& op, Watch::Known known) {
   if (watch_ == nullptr) {
     watch_ = std::make_unique<Watch>();
   }
+  return watch_->rests() ? 0 : watch_->see(op.id, key_.kinds(), key_.addresses(), known);
+}
+
+// Watches a call that is not followed. Returns whether a run has ended with it that is followed now.
+bool Follower::watches(const Operator& op) {
   using Where = Watch::Known::Where;
   const bool is_known = place_.trace != nullptr && place_.trace->trust.holds();
   const Where where = !is_known ? Where::kNowhere : place_.trace->is_loop ? Where::kInLoop : Where::kInRun;
-  const Watch::Known known{where, where == Where::kInRun ? 0 : key_.numbers()};
-  return !watch_->rests() && learn(watch_->see(op.id, key_.kinds(), key_.addresses(), known));
+  return learn(watch(op, {where, where == Where::kInRun ? 0 : key_.numbers(), {}}));
 }
 
 namespace {
@@ -151,11 +159,15 @@ void keep_one_period(std::vector<Watch::Seen>& calls, size_t turns) {
 
 } // namespace
 
-// Has the watch know calls that were followed, so that it sees what comes between them.
-void Follower::watch_followed(const Trace* trace, size_t start, size_t count) {
-  if (count != 0 && watch_ != nullptr && !watch_->rests()) {
-    learn(watch_->see(Followed{trace->number, start, count}.code(), 0, {}, {Watch::Known::Where::kInRun}));
+// Has the watch know calls that were followed, so that it sees what comes between them: as one call, unless it saw
+// each.
+void Follower::watch_followed(const Trace* trace, size_t start, size_t count, bool one_by_one) {
+  size_t run = std::exchange(run_, 0);
+  if (!one_by_one && count != 0 && watch_ != nullptr && !watch_->rests()) {
+    run = watch_->see(
+        Followed{trace->number, start, count}.code(), 0, {}, {Watch::Known::Where::kInRun, 0, trace->number});
   }
+  learn(run);
 }
 
 // Looks at a run of the last `run` calls that the watch saw, and follows it if a sixteenth of it is new. Then what it
@@ -165,32 +177,35 @@ bool Follower::learn(size_t run) {
     return false;
   }
   std::vector<Watch::Seen> calls;
-  std::vector<Trace*> parts;
+  std::unordered_set<Trace*> parts;
   for (Watch::Seen& seen : watch_->last(run)) {
+    const auto trace =
+        std::find_if(traces_.begin(), traces_.end(), [&](const auto& each) { return each->number == seen.follows; });
+    if (trace != traces_.end()) {
+      parts.insert(trace->get());
+    }
     const std::optional<Followed> followed = Followed::of(seen.op);
     if (!followed.has_value()) {
       calls.push_back(std::move(seen));
       continue;
     }
-    const auto trace =
-        std::find_if(traces_.begin(), traces_.end(), [&](const auto& each) { return each->number == followed->trace; });
     if (trace == traces_.end()) {
       return false;
     }
     for (size_t i = 0; i < followed->count; ++i) {
       const Position& position = (*trace)->positions[(*trace)->after(followed->start, i)];
-      calls.push_back({position.op, position.steady});
-    }
-    if (std::find(parts.begin(), parts.end(), trace->get()) == parts.end()) {
-      parts.push_back(trace->get());
+      calls.push_back({position.op, position.steady, {}});
     }
   }
-  if (watch_->num_unknown(run) * 16 < calls.size()) {
+  // Many turns of a known run take its place only if half of them is new: they would be long to learn.
+  const Trace* known = place_.trace != nullptr ? place_.trace : lost_.trace;
+  const bool is_many_turns = known != nullptr && calls.size() >= 4 * known->positions.size();
+  if (watch_->num_unknown(run) * (is_many_turns ? 2 : 16) < calls.size()) {
     return false;
   }
   keep_one_period(calls, run / watch_->turn());
-  if (place_.trace != nullptr && place_.trace->is_loop && std::ranges::find(parts, place_.trace) == parts.end()) {
-    parts.push_back(place_.trace);
+  if (place_.trace != nullptr && place_.trace->is_loop) {
+    parts.insert(place_.trace);
   }
   lose_place();
   for (Trace* part : parts) {

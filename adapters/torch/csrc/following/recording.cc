@@ -199,6 +199,7 @@ void Follower::close() {
   }
   ++captured_;
   ++graphs_;
+  ++chunk->trace->in_vain;
   chunk->used = now();
   auto& chunks = chunk->trace->positions[chunk->start].chunks;
   if (chunks.size() == kMostChunks) {

@@ -103,6 +103,7 @@ std::vector<Watch::Seen> Watch::last(size_t count) const {
     const Call& call = at(time);
     Seen& seen = calls.emplace_back();
     seen.op = call.op;
+    seen.follows = call.known.follows;
     if (!remembers(time - turn_)) {
       continue;
     }

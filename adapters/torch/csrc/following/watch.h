@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "runtime/births.h"
@@ -29,7 +30,8 @@ class Watch {
   struct Known {
     enum class Where : uint8_t { kNowhere, kInLoop, kInRun };
     Where where = Where::kNowhere;
-    uint64_t numbers = 0; // the hash of the call's, unless it is in a run
+    uint64_t numbers = 0;            // the hash of the call's, unless it is in a run
+    std::optional<uint64_t> follows; // the number of the run in which it was followed
   };
 
   // Notes a call, of the operator `op`, `kinds` of arguments, and these tensors. Calls that were followed are one call
@@ -40,6 +42,7 @@ class Watch {
   struct Seen {
     uint64_t op = 0;
     std::vector<const void*> steady; // the memory of its tensors, null for those that the turn before had not
+    std::optional<uint64_t> follows;
   };
   // The last calls, the oldest first; `count` is what `see` returned.
   std::vector<Seen> last(size_t count) const;
