@@ -111,7 +111,7 @@ bool Follower::starts_chunk(bool plain) {
 void Follower::take(torch::jit::Stack& stack, torch::jit::Stack& arguments) {
   const Call& call = chunk_->calls[followed_];
   if (C10_UNLIKELY(!chunk_->has_paid())) {
-    run_ = std::max(run_, watch(*call.op, {Watch::Known::Where::kInRun, 0, chunk_->trace->number}));
+    run_ = std::max(run_, watch(*call.op, {Watch::Known::Where::kInRun, chunk_->trace->number}));
   }
   const auto first = stack.end() - static_cast<ptrdiff_t>(call.op->num_arguments);
   arguments.assign(std::make_move_iterator(first), std::make_move_iterator(stack.end()));

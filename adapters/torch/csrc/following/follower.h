@@ -126,7 +126,6 @@ class Follower {
   }
   void start_trace(std::vector<Watch::Seen> calls);
   void drop_oldest_trace();
-  void drop_chunks(Trace& trace);
   void drop_trace(Trace* trace);
   void lose_place();
 

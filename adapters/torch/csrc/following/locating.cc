@@ -94,7 +94,13 @@ size_t Follower::watch(const Operator& op, Watch::Known known) {
   if (watch_ == nullptr) {
     watch_ = std::make_unique<Watch>();
   }
-  return watch_->rests() ? 0 : watch_->see(op.id, key_.kinds(), key_.addresses(), known);
+  if (watch_->rests()) {
+    return 0;
+  }
+  if (known.where != Watch::Known::Where::kInRun) {
+    known.numbers = key_.numbers();
+  }
+  return watch_->see(op.id, key_.kinds(), key_.addresses(), known);
 }
 
 // Watches a call that is not followed. Returns whether a run has ended with it that is followed now.
@@ -102,7 +108,7 @@ bool Follower::watches(const Operator& op) {
   using Where = Watch::Known::Where;
   const bool is_known = place_.trace != nullptr && place_.trace->trust.holds();
   const Where where = !is_known ? Where::kNowhere : place_.trace->is_loop ? Where::kInLoop : Where::kInRun;
-  return learn(watch(op, {where, where == Where::kInRun ? 0 : key_.numbers(), {}}));
+  return learn(watch(op, {where, {}}));
 }
 
 namespace {
@@ -164,14 +170,14 @@ void keep_one_period(std::vector<Watch::Seen>& calls, size_t turns) {
 void Follower::watch_followed(const Trace* trace, size_t start, size_t count, bool one_by_one) {
   size_t run = std::exchange(run_, 0);
   if (!one_by_one && count != 0 && watch_ != nullptr && !watch_->rests()) {
-    run = watch_->see(
-        Followed{trace->number, start, count}.code(), 0, {}, {Watch::Known::Where::kInRun, 0, trace->number});
+    run =
+        watch_->see(Followed{trace->number, start, count}.code(), 0, {}, {Watch::Known::Where::kInRun, trace->number});
   }
   learn(run);
 }
 
-// Looks at a run of the last `run` calls that the watch saw, and follows it if a sixteenth of it is new. Then what it
-// was before is forgotten.
+// Looks at a run of the last `run` calls that the watch saw, and follows it if enough of it is new. Then what it was
+// before is forgotten.
 bool Follower::learn(size_t run) {
   if (run == 0) {
     return false;
@@ -212,7 +218,6 @@ bool Follower::learn(size_t run) {
     drop_trace(part);
   }
   start_trace(std::move(calls));
-  traces_.back()->is_loop = watch_->turn() < Watch::kShortest;
   return true;
 }
 
@@ -257,6 +262,7 @@ void Follower::start_trace(std::vector<Watch::Seen> calls) {
     position.steady = std::move(call.steady);
   }
   trace->number = static_cast<uint64_t>(traces_found_);
+  trace->is_loop = watch_->turn() < Watch::kShortest;
   trace->used = now();
   Recent recent;
   for (size_t at = 0; at < length + Recent::kOrdered - 1; ++at) {
@@ -281,19 +287,13 @@ void Follower::drop_oldest_trace() {
   drop_trace(oldest->get());
 }
 
-void Follower::drop_chunks(Trace& trace) {
-  if (late_ != nullptr && late_->trace == &trace) {
+void Follower::drop_trace(Trace* trace) {
+  if (late_ != nullptr && late_->trace == trace) {
     late_ = nullptr;
   }
-  for (Position& position : trace.positions) {
+  for (const Position& position : trace->positions) {
     graphs_ -= static_cast<int64_t>(position.chunks.size());
-    position.chunks.clear();
-    position.captures = {};
   }
-}
-
-void Follower::drop_trace(Trace* trace) {
-  drop_chunks(*trace);
   std::erase_if(places_, [&](const auto& place) { return place.second.trace == trace; });
   if (lost_.trace == trace) {
     lost_ = {};

@@ -30,13 +30,12 @@ class Watch {
   struct Known {
     enum class Where : uint8_t { kNowhere, kInLoop, kInRun };
     Where where = Where::kNowhere;
-    uint64_t numbers = 0;            // the hash of the call's, unless it is in a run
     std::optional<uint64_t> follows; // the number of the run in which it was followed
+    uint64_t numbers = 0;            // the hash of the call's, unless it is in a run
   };
 
-  // Notes a call, of the operator `op`, `kinds` of arguments, and these tensors. Calls that were followed are one call
-  // of a run. Returns the length of a run, up to this call, that the
-  // calls before it repeated at least once; else 0.
+  // Notes a call, of the operator `op`, `kinds` of arguments, and these tensors. Calls that were followed together may
+  // be one call. Returns the length of a run, up to this call, that the calls before it repeated at least once; else 0.
   size_t see(uint64_t op, uint64_t kinds, const std::vector<const void*>& tensors, Known known);
 
   struct Seen {
