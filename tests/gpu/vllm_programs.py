@@ -156,7 +156,13 @@ CASES: dict[str, Case] = {
     "experts, W4A16": _integers("experts-w4a16"),
     "experts, W8A8": _integers("experts-w8a8"),
     "adapters of experts": _written("adapted_experts.py", exact=False),
-    "prompts of another engine": _alone("transfer.py", "dense", given=True, further="port"),
+    "prompts of another engine": _alone(
+        *("transfer.py", "dense"),
+        given=True,
+        further="port",
+        ranks=2,
+        variables={"PRODUCER_DEVICE": "1"},
+    ),
     "kernels of these forms": _alone("forms.py", None),
     "replicas that share experts": _alone(
         "replicas.py", "experts", given=True, further="port", ranks=2

@@ -1,12 +1,14 @@
 """Prompts of one engine in another: ``transfer.py FOLDER OPTIONS PORT``.
 
 A process of its own computes prompts and stays; then this one, without a prefix cache, generates from what it gets of
-them, and from a prompt that the other has not computed.
+them, and from a prompt that the other has not computed. ``PRODUCER_DEVICE`` is the device of the other process where
+both cannot have one: NCCL joins no two ranks on one GPU.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from typing import Any
@@ -34,8 +36,12 @@ if __name__ == "__main__":
         print("COMPUTED " + json.dumps(first), flush=True)
         sys.stdin.read()  # until the other one is done
         sys.exit()
+    environment = dict(os.environ)
+    if "PRODUCER_DEVICE" in environment:
+        environment["CUDA_VISIBLE_DEVICES"] = environment["PRODUCER_DEVICE"]
     with subprocess.Popen(
         [sys.executable, *sys.argv, "kv_producer"],
+        env=environment,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from vllm.lora import utils
-from vllm.lora.layers import BaseLayerWithLoRA, FusedMoE3DWithLoRA, FusedMoEWithLoRA
+from vllm.lora import layers, utils
+from vllm.lora.layers import BaseLayerWithLoRA
 from vllm.lora.layers.utils import _get_lora_device
 
+# vLLM tells the layers apart by the names of their classes where it makes the adapters of its warm-up.
 
-class FlagosExpertsWithLoRA(FusedMoEWithLoRA):
+
+class FusedMoEWithLoRA(layers.FusedMoEWithLoRA):
     """Keeps the adapters' weights as vLLM does, and gives them to the layer's own method."""
 
     def __init__(self, base_layer: Any) -> None:
@@ -38,7 +40,7 @@ class FlagosExpertsWithLoRA(FusedMoEWithLoRA):
         )
 
 
-class FlagosPackedExpertsWithLoRA(FusedMoE3DWithLoRA):
+class FusedMoE3DWithLoRA(layers.FusedMoE3DWithLoRA):
     """Refuses models whose adapters have the experts of a layer in one tensor."""
 
     def __init__(self, base_layer: Any) -> None:
@@ -51,7 +53,7 @@ class FlagosPackedExpertsWithLoRA(FusedMoE3DWithLoRA):
 def register() -> None:
     """Puts the classes in the place of vLLM's."""
     ours = {
-        FusedMoEWithLoRA: FlagosExpertsWithLoRA,
-        FusedMoE3DWithLoRA: FlagosPackedExpertsWithLoRA,
+        layers.FusedMoEWithLoRA: FusedMoEWithLoRA,
+        layers.FusedMoE3DWithLoRA: FusedMoE3DWithLoRA,
     }
     utils._all_lora_classes = tuple(ours.get(one, one) for one in utils._all_lora_classes)
