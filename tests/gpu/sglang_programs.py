@@ -82,6 +82,7 @@ _ALONE = ("flagos",)
 _ADAPTERS = ("dense", "adapter1", "adapter2")
 CASES: dict[str, Case] = {
     "experts": _greedy("experts", _ALONE),
+    "experts, graphs": _greedy("experts", _ALONE, **_GRAPHS),
     "experts in groups": _greedy("grouped", _ALONE),
     "adapters": Case("low_rank.py", _ADAPTERS, _adapted),
     "adapters, graphs": Case("low_rank.py", _ADAPTERS, _adapted, _GRAPHS),

@@ -44,6 +44,24 @@ def test_norms_round_once(dtype: torch.dtype) -> None:
     torch.testing.assert_close(given.cpu(), exact.to(dtype), atol=1e-6, rtol=0)
 
 
+@pytest.mark.parametrize(("tokens", "chosen", "count", "block"), [(1, 2, 8, 16), (37, 3, 5, 4)])
+def test_chosen_experts_in_blocks(tokens: int, chosen: int, count: int, block: int) -> None:
+    experts = torch.randint(-1, count, (tokens, chosen))  # -1: another rank's
+    places, of_blocks, total = operators.align_experts(experts.to("flagos"), count, block)
+    room = tokens * chosen + min(tokens * chosen, count + 1) * (block - 1)
+    assert len(places) == room and len(of_blocks) == -(-room // block)
+    flat = experts.flatten().tolist()
+    expected: list[int] = []
+    of_expected: list[int] = []
+    for expert in range(-1, count):
+        mine = [place for place, one in enumerate(flat) if one == expert]
+        of_expected += [expert] * -(-len(mine) // block)
+        expected += mine + [len(flat)] * (-len(mine) % block)
+    assert total.tolist() == [len(expected)]
+    assert places[: len(expected)].tolist() == expected
+    assert of_blocks[: len(of_expected)].tolist() == of_expected
+
+
 def test_a_mask_of_a_grammar() -> None:
     logits = torch.randn(2, 70)
     allowed = torch.rand(2, 96) < 0.5

@@ -211,6 +211,11 @@ INTERPRETED = {
         *("sglang::decode_attention", "sglang::extend_attention"),
         *("sglang::qk_norm", "sglang::silu_and_mul"),
     },
+    "experts": {
+        *(EVERY_STEP - {"sglang::paged_attention"}),
+        *("sglang::decode_attention", "sglang::extend_attention", "sglang::qk_norm"),
+        *("sglang::fused_experts", "sglang::align_experts", "sglang::silu_and_mul"),
+    },
     "windows": {
         *("sglang::decode_attention", "sglang::extend_attention"),
         *("sglang::rotary_embedding", "sglang::store_kv_cache", "sglang::gelu_tanh_and_mul"),

@@ -130,14 +130,18 @@ def test_graphs_on_cuda(monkeypatch: pytest.MonkeyPatch, given: Any, words: str 
     assert len(found) == (words is not None) and all(one.startswith(words or "") for one in found)
 
 
-def test_models_with_experts_decode_without_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("missing", "backend"), [(None, "full"), ("no driver", "disabled")])
+def test_models_with_experts_decode_in_graphs_by_triton_alone(
+    monkeypatch: pytest.MonkeyPatch, missing: str | None, backend: str
+) -> None:
     text = SimpleNamespace(num_experts=8, routed_scaling_factor=1.0)
     model = SimpleNamespace(hf_text_config=text, hf_config=SimpleNamespace(architectures=["M"]))
     monkeypatch.setattr(rules, "_config", lambda args: model)
     monkeypatch.setattr(rules, "problems", lambda args: iter(()))
+    monkeypatch.setattr(rules, "triton_missing", lambda: missing)
     given = captured("full")
     rules.prepare(given)
-    assert given.cuda_graph_config.decode.backend == "disabled"
+    assert given.cuda_graph_config.decode.backend == backend
 
 
 def test_the_fence_cannot_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:

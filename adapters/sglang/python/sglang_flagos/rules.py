@@ -197,8 +197,13 @@ def prepare(args: Any) -> None:
     if args.lora_backend == "csgmv" and triton_missing() is not None:  # SGLang's default, of Triton
         args.lora_backend = "torch_native"
     graphs = args.cuda_graph_config
-    if graphs.decode.backend != DISABLED and _config(args) and _has_experts(_config(args)):
-        logger.info("SGLang on flagos decodes models with experts without graphs")
+    if (
+        graphs.decode.backend != DISABLED
+        and triton_missing() is not None
+        and _config(args)
+        and _has_experts(_config(args))
+    ):
+        logger.info("SGLang on flagos has graphs of experts by Triton alone, which is missing")
         graphs.decode.backend = DISABLED
     if _config(args) and set(_config(args).hf_config.architectures or ()) & {*_ENCODERS}:
         args.chunked_prefill_size, args.disable_radix_cache = -1, True

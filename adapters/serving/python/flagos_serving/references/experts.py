@@ -6,6 +6,11 @@ the weights and numbers of the chosen experts [tokens, k] (-1: none), and return
 
 ``expert_map`` int32 [all experts] has the place in w13 of each expert, or -1 for those of other ranks. ``limit`` is
 of silu's gate, from above, and of the values it gates, from both sides.
+
+``align_experts(experts, count, block)`` sorts the chosen of ``count`` experts [tokens, k] for kernels that compute
+blocks of one expert each. It returns int32 the places in ``experts`` by expert, each expert's filled up to whole blocks
+with the number of all places; the expert of each block, -1 first; and how many places there are with the filling [1].
+Sizes do not depend on the experts, so that graphs can have it: what is behind that number has no meaning.
 """
 
 from __future__ import annotations
@@ -20,7 +25,8 @@ from flagos_serving.declaration import decline
 from flagos_serving.references import quantized
 
 
-def _activate(x: Tensor, activation: str, limit: float | None) -> Tensor:
+def activate(x: Tensor, activation: str, limit: float | None) -> Tensor:
+    """The activation of the products with w13, by its name."""
     if limit is not None:
         if activation != "silu":
             raise decline(f"a limit is silu's, not one of {activation!r}")
@@ -50,6 +56,30 @@ def _activate(x: Tensor, activation: str, limit: float | None) -> Tensor:
         raise decline(f"the reference of the experts does not know the activation {activation!r}")
     gate, value = x.chunk(2, dim=-1)
     return gated[activation](gate) * value
+
+
+def align_experts(experts: Tensor, count: int, block: int) -> tuple[Tensor, Tensor, Tensor]:
+    """See the module."""
+    chosen = experts.flatten().long() + 1  # -1 becomes the first
+    total = chosen.numel()
+    sizes = chosen.new_zeros(count + 1).scatter_add_(0, chosen, torch.ones_like(chosen))
+    filled = (sizes + block - 1).div(block, rounding_mode="floor") * block
+    ends = filled.cumsum(0)
+    order = chosen.argsort(stable=True)
+    ordered = chosen[order]
+    shift = (ends - filled) - (sizes.cumsum(0) - sizes)
+    places = torch.arange(total, device=experts.device) + shift[ordered]
+    room = room_for(total, count, block)
+    by_expert = torch.full((room,), total, dtype=torch.int32, device=experts.device)
+    by_expert.scatter_(0, places, order.int())
+    starts = torch.arange(0, room, block, device=experts.device)
+    of_blocks = torch.searchsorted(ends, starts, right=True).clamp_(max=count) - 1
+    return by_expert, of_blocks.int(), ends[-1:].int()
+
+
+def room_for(total: int, count: int, block: int) -> int:
+    """The most places that ``total`` chosen experts need in blocks."""
+    return total + min(total, count + 1) * (block - 1)
 
 
 def fused_experts(
@@ -215,7 +245,7 @@ def _summed(
             continue
         share = weights[rows, places, None].float()
         given = x[rows] * share.to(x.dtype) if weights_on_input else x[rows]
-        hidden = _activate(first(given, expert, rows), activation, limit)
+        hidden = activate(first(given, expert, rows), activation, limit)
         made = second(hidden, expert, rows).float()
         output.index_add_(0, rows, made if weights_on_input else made * share)
     return output.to(x.dtype)

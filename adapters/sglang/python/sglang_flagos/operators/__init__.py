@@ -4,6 +4,7 @@ Routes, ``flagos explain`` and counters call an operator ``sglang::<name>``. The
 `flagos_serving.references`'. A reference rounds where SGLang's kernels round, which is not always where vLLM's do.
 """
 
+from sglang_flagos.operators.alignment import align_experts
 from sglang_flagos.operators.attention import (
     decode_attention,
     extend_attention,
@@ -28,6 +29,7 @@ from sglang_flagos.operators.quantized import (
 )
 
 __all__ = [
+    "align_experts",
     "apply_token_bitmask",
     "block_scaled_mm",
     "decode_attention",
