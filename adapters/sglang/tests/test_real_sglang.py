@@ -238,6 +238,11 @@ def test_kernels_of_triton(
     assert found["calls"].keys() == called
 
 
+def test_graphs_read_what_steps_without_them_read(report: Report) -> None:
+    found = report("tables.py")
+    assert found["differences"] == [0.0] * 4 and found["moved"] > 0
+
+
 def test_where_torch_has_cuda_no_module_takes_it(report: Report) -> None:
     found = report("simulated_cuda.py", {})
     assert found["asked"] > 40 and found["cuda"] == [] and found["kernels"] == []

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from sglang_flagos import operators
 from sglang_flagos.engine import triton_missing
+from sglang_flagos.operators import wheel
 
 NAME = "flagos"
 
@@ -41,6 +42,7 @@ class FlagosAttention(AttentionBackend):
         self.req_to_token_pool = runner.req_to_token_pool
         self.token_to_kv_pool = runner.token_to_kv_pool
         self._batch: _Batch | None = None
+        self._of_graphs: _Batch | None = None
 
     def init_forward_metadata(self, forward_batch: Any) -> None:
         """The lengths are on the CPU with the batch, so that nothing here waits for the device."""
@@ -59,13 +61,36 @@ class FlagosAttention(AttentionBackend):
         table = self.req_to_token_pool.req_to_token[forward_batch.req_pool_indices, :most]
         self._batch = _Batch(starts, int(most_queries), lengths.int(), most, table)
 
+    def init_cuda_graph_state(self, max_bs: int, max_num_tokens: int) -> None:
+        """Makes what graphs read in each step: their requests have one query each, and keys up to the whole context."""
+        places = self.req_to_token_pool.req_to_token
+        starts = torch.arange(max_bs + 1, dtype=torch.int32, device=places.device)
+        lengths = starts.new_zeros(max_bs)
+        table = places.new_zeros(max_bs, places.shape[1])
+        self._of_graphs = _Batch(starts, 1, lengths, places.shape[1], table)
+
+    def init_forward_metadata_out_graph(self, forward_batch: Any, in_capture: bool = False) -> None:
+        """Fills it for the next step; a graph that is captured gets the part of its requests."""
+        whole, count = self._of_graphs, forward_batch.batch_size
+        assert whole is not None
+        on_cpu = forward_batch.seq_lens_cpu
+        most = whole.most_keys if on_cpu is None else int(on_cpu[:count].max())
+        rows = forward_batch.req_pool_indices[:count]
+        whole.seqused_k[:count].copy_(forward_batch.seq_lens[:count])
+        whole.table[:count, :most].copy_(self.req_to_token_pool.req_to_token[rows, :most])
+        if in_capture:
+            self._batch = _Batch(
+                *(whole.cu_seqlens_q[: count + 1], 1, whole.seqused_k[:count]),
+                *(whole.most_keys, whole.table[:count]),
+            )
+
     def get_cuda_graph_seq_len_fill_value(self) -> int:
         """The length of requests that fill a batch up."""
         return 1
 
     def support_triton(self) -> bool:
-        """False: Triton's kernels do not prepare batches here."""
-        return False
+        """Whether SGLang's Triton kernels prepare batches."""
+        return triton_missing() is None
 
     def forward_extend(
         self,
@@ -127,12 +152,25 @@ def _each(scale: Any, batch: _Batch, layer: Any) -> Tensor | None:
 
 
 def backend(runner: Any) -> AttentionBackend:
-    """The backend for a model: SGLang's metadata for Triton where its kernels make that, else a table of places."""
-    if triton_missing() is not None:
+    """The backend for a model: SGLang's metadata for Triton where its kernels make that, else a table of places.
+
+    FlashAttention 3 takes a table, too, and is preferred unless the plan has another kernel for ``paged_attention``.
+    """
+    if triton_missing() is not None or _is_by_flash_attention(runner):
         return FlagosAttention(runner)
     from sglang_flagos.triton_attention import FlagosTritonAttention
 
     return FlagosTritonAttention(runner)
+
+
+def _is_by_flash_attention(runner: Any) -> bool:
+    model, types = runner.model_config, (torch.float16, torch.bfloat16)
+    return (
+        operators.paged_attention.winner.startswith("flash_attention_3")
+        and runner.dtype in types
+        and runner.token_to_kv_pool.dtype == runner.dtype
+        and wheel.takes_heads(model.head_dim, model.v_head_dim)
+    )
 
 
 def register() -> None:

@@ -1,15 +1,21 @@
 """Attention over SGLang's pool of tokens: see `flagos_serving.references.attention`.
 
 Where Triton reaches the device, SGLang's own metadata for its Triton kernels goes to `decode_attention` and
-`extend_attention`, elsewhere a table of places to `paged_attention`, with blocks of one token.
+`extend_attention`, elsewhere, and where FlashAttention 3 is, a table of places to `paged_attention`, with blocks of one
+token.
 """
 
 from __future__ import annotations
 
 from flagos_serving.references import attention as references
 from sglang_flagos.engine import SGLANG
+from sglang_flagos.operators import wheel
 
-paged_attention = SGLANG.declare("paged_attention", reference=references.paged_attention)
+paged_attention = SGLANG.declare(
+    "paged_attention",
+    reference=references.paged_attention,
+    flash_attention_3=(wheel.paged_attention, wheel.attention_missing()),
+)
 decode_attention = SGLANG.declare(
     "decode_attention",
     reference=references.decode_attention,

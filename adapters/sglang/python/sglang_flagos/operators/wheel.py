@@ -1,6 +1,6 @@
 """Kernels of SGLang's wheel ``sgl_kernel``: its operators in ``torch.ops.sgl_kernel``, which CUDA serves.
 
-Their library alone is loaded: the package imports more than these need.
+Their libraries alone are loaded: the package imports more than these need.
 """
 
 from __future__ import annotations
@@ -14,34 +14,51 @@ import torch
 from torch import Tensor
 
 from flagos import _core
-from flagos_serving.declaration import capability, decline, device_type
+from flagos_serving.declaration import capability, decline, decline_others, device_type
 from flagos_serving.references.experts import room_for
+
+
+def _common() -> str:
+    """The wheel has kernels with fast math for Hopper, and others for the rest."""
+    return f"{'sm90' if capability() == (9, 0) else 'sm100'}/common_ops"
 
 
 @cache
 def missing() -> str | None:
     """Why the wheel's kernels cannot serve in this process; None when they can. Opens no device, and loads nothing."""
-    if device_type() != "cuda":
-        return f"sgl_kernel is for CUDA, and vendor {_core.vendor()} serves flagos here"
-    if _library() is None:
-        return "SGLang's wheel of kernels is not installed (no module sgl_kernel with common_ops)"
-    return None
-
-
-def _library() -> Path | None:
-    """The library for this device: the wheel has one with fast math for Hopper, and one for all others."""
-    found = find_spec("sgl_kernel")
-    if found is None or not found.submodule_search_locations:
-        return None
-    kind = "sm90" if capability() == (9, 0) else "sm100"
-    folder = Path(next(iter(found.submodule_search_locations)))
-    return next(iter((folder / kind).glob("common_ops.*")), None)
+    return _missing(_common())
 
 
 @cache
-def _operators() -> Any:
+def attention_missing() -> str | None:
+    """The same of FlashAttention 3, which the wheel has for capabilities 8 and 9. It ran on Hopper alone."""
+    found = capability()
+    if found is not None and found[0] != 9:
+        return f"FlashAttention 3 is for devices of capability 9, and this one has {found[0]}"
+    return _missing("flash_ops")
+
+
+def _missing(name: str) -> str | None:
+    if device_type() != "cuda":
+        return f"sgl_kernel is for CUDA, and vendor {_core.vendor()} serves flagos here"
+    if _library(name) is None:
+        return f"SGLang's wheel of kernels is not installed (no module sgl_kernel with {name})"
+    return None
+
+
+def _library(name: str) -> Path | None:
+    found = find_spec("sgl_kernel")
+    if found is None or not found.submodule_search_locations:
+        return None
+    path = Path(next(iter(found.submodule_search_locations)), name)
+    return next(iter(path.parent.glob(f"{path.name}.*")), None)
+
+
+@cache
+def _operators(name: str | None = None) -> Any:
+    """The operators, with those of a library."""
     try:
-        torch.ops.load_library(str(_library()))
+        torch.ops.load_library(str(_library(name or _common())))
     except OSError as error:
         raise decline(f"sgl_kernel's library cannot be loaded: {error}") from error
     return torch.ops.sgl_kernel
@@ -101,3 +118,44 @@ def _gated(name: str, out: Tensor, x: Tensor) -> None:
     if x.dtype not in (torch.float16, torch.bfloat16):
         raise decline(f"sgl_kernel takes float16 and bfloat16, not {x.dtype}")
     getattr(_operators(), name)(out, x)
+
+
+def paged_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
+    cu_seqlens_q: Tensor,
+    max_seqlen_q: int,
+    seqused_k: Tensor,
+    max_seqlen_k: int,
+    softmax_scale: float,
+    causal: bool,
+    window_size: tuple[int, int],
+    block_table: Tensor,
+    softcap: float,
+    q_descale: Tensor | None,
+    k_descale: Tensor | None,
+    v_descale: Tensor | None,
+    **others: Any,
+) -> None:
+    """FlashAttention 3. See `flagos_serving.references.attention`."""
+    decline_others("FlashAttention 3", others)
+    if q.dtype not in (torch.float16, torch.bfloat16) or not q.dtype == k.dtype == v.dtype:
+        raise decline(f"FlashAttention 3 takes float16 and bfloat16, not {q.dtype} over {k.dtype}")
+    if not takes_heads(q.shape[-1], v.shape[-1]):
+        raise decline(
+            f"FlashAttention 3 has no kernel for heads of {q.shape[-1]} and {v.shape[-1]}"
+        )
+    _operators("flash_ops").fwd(
+        *(q, k, v, None, None, None, out),
+        *(cu_seqlens_q, None, None, None, seqused_k, max_seqlen_q, None, block_table),
+        *(None, None, None, None, None, None, None, None),
+        *(softmax_scale, causal, *window_size, 0, softcap or 0.0, False),
+        *(None, 0, None, 0, None, None, False),
+    )
+
+
+def takes_heads(of_keys: int, of_values: int) -> bool:
+    """Whether FlashAttention 3 has kernels for these numbers in a head, of keys and of values."""
+    return of_keys == of_values and of_keys <= 256 and of_keys % 8 == 0
