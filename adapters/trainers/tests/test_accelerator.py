@@ -53,6 +53,21 @@ def test_a_name_of_a_newer_release_is_found() -> None:
     assert "warp_size" in unanswered(type("Class", (Accelerator, Newer), {"warp_speed": None}))
 
 
+def test_ranges_are_those_of_a_profiler_that_runs(accelerator: Any) -> None:
+    accelerator.range_push("before")
+    with torch.profiler.profile() as profiler:
+        accelerator.range_push("outer")
+        with accelerator.range("inner"):
+            torch.ones(2) + 1
+        accelerator.range_pop()
+        accelerator.range_pop()  # what was open before
+        accelerator.range_pop()  # one too many
+    accelerator.range_push("after")
+    accelerator.range_pop()
+    names = {event.name for event in profiler.events()}
+    assert {"outer", "inner"} <= names and not {"before", "after"} & names
+
+
 def test_ranks_share_the_devices_there_are(accelerator: Any) -> None:
     count = torch.flagos.device_count()  # type: ignore[attr-defined]
     assert accelerator.device_name() == "flagos"

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from flagos_trainers import releases
-from flagos_trainers.megatron import names, places, ranges, retarget
+from flagos_trainers.megatron import names, places, retarget
 
 CHANGED = {
     "torch.cuda.synchronize()": ("torch.flagos.synchronize()", {"torch.cuda.synchronize": 1}),
@@ -29,7 +29,7 @@ CHANGED = {
         {"import torch.cuda.device": 1},
     ),
     "import torch.cuda.nvtx as n": (
-        "from flagos_trainers.megatron import ranges as n",
+        "from torch_fl.cuda_names import nvtx as n",
         {"import torch.cuda.nvtx": 1},
     ),
     "import torch.cuda": ("import torch", {"import torch.cuda": 1}),
@@ -77,12 +77,6 @@ def test_what_only_cuda_has_says_so() -> None:
         names.cudart()  # type: ignore[attr-defined]
     with pytest.raises(RuntimeError, match="--use-nccl-ub"):
         names.CUDAPluggableAllocator("a.so", "f", "g")
-
-
-def test_ranges_are_nested_by_thread() -> None:
-    assert ranges.range_pop() == -1
-    assert [ranges.range_push("a"), ranges.range_push("b")] == [0, 1]
-    assert [ranges.range_pop(), ranges.range_pop()] == [1, 0]
 
 
 def test_the_command_lists_places_and_refuses_other_folders(tmp_path: Path) -> None:

@@ -14,9 +14,9 @@ from types import ModuleType
 from typing import Any
 
 import torch
-from torch.autograd.profiler import record_function
 
 from flagos import _core
+from torch_fl.cuda_names import nvtx
 
 DEVICE = "flagos"
 
@@ -84,8 +84,7 @@ class Accelerator:
     IntTensor, LongTensor, ByteTensor = _type("IntTensor"), _type("LongTensor"), _type("ByteTensor")
 
     def __init__(self) -> None:
-        # The bases' own would set `_name` to None.
-        self._ranges: list[record_function] = []
+        """Not the bases' own, which would set `_name` to None."""
 
     # Trainers leave out streams and events where these are true.
     def is_synchronized_device(self) -> bool:
@@ -223,18 +222,15 @@ class Accelerator:
 
     def range_push(self, msg: str, domain: Any = None, category: Any = None) -> None:
         """Opens a range of torch's profiler."""
-        opened = record_function(msg)
-        opened.__enter__()
-        self._ranges.append(opened)
+        nvtx.range_push(msg)
 
     def range_pop(self, domain: Any = None) -> None:
         """Closes the range that was opened last."""
-        if self._ranges:
-            self._ranges.pop().__exit__(None, None, None)
+        nvtx.range_pop()
 
     def range(self, msg: str, *arguments: Any, **named: Any) -> AbstractContextManager[Any]:
         """A range of torch's profiler around a block."""
-        return record_function(msg)
+        return nvtx.range(msg, *arguments, **named)
 
     def amp(self) -> ModuleType:
         """`torch.flagos.amp`."""

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 import torch
 
 from flagos import UnsupportedError
-from flagos_trainers.megatron import ranges as nvtx
+from torch_fl.cuda_names import nvtx
 
 __all__ = [
     "CUDAPluggableAllocator",

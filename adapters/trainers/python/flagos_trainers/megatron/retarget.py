@@ -79,7 +79,7 @@ class Retarget(ast.NodeTransformer):
         self.counts.update(f"import {node.module}.{alias.name}" for alias in node.names)
         module = "flagos_trainers.megatron.names"
         if node.module == f"{_TORCH_CUDA}.nvtx":
-            module = "flagos_trainers.megatron.ranges"
+            module = "torch_fl.cuda_names.nvtx"
         return self._in_place_of(node, [ast.ImportFrom(module, node.names, 0)])
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
@@ -148,9 +148,8 @@ def _is_torch_cuda(node: ast.expr) -> bool:
 def _import_of(name: str, asname: str) -> ast.stmt:
     """``import torch.cuda.nvtx as x`` by what stands for it here."""
     inner = name.removeprefix(_TORCH_CUDA).lstrip(".") or "names"
-    if inner == "nvtx":
-        inner = "ranges"
-    return ast.ImportFrom("flagos_trainers.megatron", [ast.alias(inner, asname)], 0)
+    package = "torch_fl.cuda_names" if inner == "nvtx" else "flagos_trainers.megatron"
+    return ast.ImportFrom(package, [ast.alias(inner, asname)], 0)
 
 
 def retargeted(source: bytes | str, path: str) -> tuple[ast.Module, Counter[str]]:
