@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 import torch
 from torch import Tensor
@@ -12,48 +10,10 @@ from sglang_flagos import operators
 from sglang_flagos.operators import wheel
 
 pytestmark = pytest.mark.skipif(wheel.missing() is not None, reason=str(wheel.missing()))
-WIDTH = 1024
 
 
 def _random(*shape: int) -> Tensor:
     return torch.randn(*shape, dtype=torch.bfloat16).to("flagos")
-
-
-def _normed(run: Callable[..., None]) -> list[Tensor]:
-    x = _random(37, WIDTH)
-    run(out := torch.empty_like(x), x, _random(WIDTH), 1e-6)
-    return [out]
-
-
-def _summed(run: Callable[..., None]) -> list[Tensor]:
-    x, residual = _random(37, WIDTH), _random(37, WIDTH)
-    run(x, residual, _random(WIDTH), 1e-6)
-    return [x, residual]
-
-
-def _gated(run: Callable[..., None]) -> list[Tensor]:
-    run(out := _random(37, WIDTH // 2), _random(37, WIDTH))
-    return [out]
-
-
-CASES = {
-    "rms_norm": _normed,
-    "fused_add_rms_norm": _summed,
-    "silu_and_mul": _gated,
-    "gelu_and_mul": _gated,
-    "gelu_tanh_and_mul": _gated,
-}
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_a_layer(name: str) -> None:
-    operator, found = getattr(operators, name), []
-    for backend in ("sgl_kernel", "reference"):
-        torch.manual_seed(0)
-        found.append(CASES[name](operator.implementation(f"{backend}.{name}")))
-    for one, other in zip(*found, strict=True):
-        # A unit in the last place of bfloat16.
-        torch.testing.assert_close(one.cpu(), other.cpu(), rtol=2**-7, atol=2**-9)
 
 
 @pytest.mark.parametrize(

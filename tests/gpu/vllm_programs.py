@@ -28,6 +28,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from adapters.torch.tests.launch import free_port
 from tests.bench.gpu.vllm import ENVIRONMENT, LIBRARIES
 from tests.gpu.cases import choose, compare, parser, place_on, reported, run_all
@@ -71,6 +73,8 @@ class Case:
     attention: str = "triton"
     variables: dict[str, str] = field(default_factory=dict)
     exact: bool = True
+    # What vLLM's own platform reports otherwise by a fault of its own.
+    faults: tuple[str, ...] = ()
     # What the preferred kernel declines, so that the next one serves.
     declined: tuple[str, ...] = ()
 
@@ -100,9 +104,11 @@ def _media(kind: str, attention: str = "triton") -> Case:
 
 
 def _delta(kind: str, options: Any = None, **different: Any) -> Case:
-    # vLLM's own platform takes FlashInfer's kernel of prompts if nothing else is said, and flagos Triton's.
+    # vLLM's own platform takes FlashInfer's kernel of prompts if nothing else is said, and flagos Triton's. In 0.26 a
+    # prompt of one token begins there with the state that another request left.
+    theirs = {"gdn_prefill_backend": "triton"}
     return _written(
-        "hybrid.py", kind, options, theirs={"gdn_prefill_backend": "triton"}, **different
+        "hybrid.py", kind, options, theirs=theirs, faults=("again", "logprobs"), **different
     )
 
 
@@ -298,13 +304,15 @@ def judge(name: str, reports: dict[str, Any], expected: dict[str, Any]) -> tuple
         equal = sum(a == b for a, b in zip(tokens, known, strict=True))
         line += f"; transformers {equal} of {len(tokens)}"
     line += "".join(f"; {name} {ours[name]}" for name in ("behind", "differences") if name in ours)
-    return line, not fallbacks and (not different or not case.exact)
+    others = [one for one in different if one.partition(":")[0] not in case.faults]
+    return line, not fallbacks and (not others or not case.exact)
 
 
 def main() -> int:
     """Runs the cases. Returns the exit status."""
     assert __doc__ is not None
     arguments = parser("tests.gpu.vllm_programs", __doc__, "bfloat16").parse_args()
+    torch.set_num_threads(4)  # of the tiny models' own answers: more threads wait for each other
     chosen = choose(arguments, CASES)
     folder, beside = Path(os.environ.get("VLLM_PATH", "")), "cuda" in arguments.sides
     absent = [name for name in LIBRARIES if not (folder / "vllm" / name).is_file()]

@@ -188,9 +188,9 @@ _OTHER_GATES = ("GptOssForCausalLM",)
 def prepare(args: Any) -> None:
     """Refuses what flagos does not serve in `ServerArgs`, and chooses the rest. Raises ValueError."""
     REFUSALS.report(problems(args))
-    if device_type() != "cpu" or _core.vendor() != "host":
+    if _core.vendor() not in ("host", "cuda"):
         logger.warning(
-            "SGLang on flagos has been run whole on the host vendor alone, and vendor %s serves here",
+            "SGLang on flagos has been run on the vendors host and cuda, and vendor %s serves here",
             _core.vendor(),
         )
     args.device = "flagos"

@@ -9,14 +9,11 @@ from flagos import Operator
 from flagos_serving.declaration import Implementation
 from flagos_serving.references import layers as references
 from sglang_flagos.engine import SGLANG, triton_kernel
-from sglang_flagos.operators import wheel
 from sglang_flagos.operators.flaggems import FLAGGEMS
 
 
 def _declare(name: str, reference: Implementation) -> Operator:
-    kernel = getattr(wheel, name, None)
-    others = {"sgl_kernel": (kernel, wheel.missing())} if kernel else {}
-    operator = SGLANG.declare(name, reference=reference, triton=triton_kernel(name), **others)
+    operator = SGLANG.declare(name, reference=reference, triton=triton_kernel(name))
     FLAGGEMS.offer(operator, name)
     return operator
 

@@ -78,48 +78,6 @@ def align_experts(experts: Tensor, count: int, block: int) -> tuple[Tensor, Tens
     return places, of_blocks, total
 
 
-def rms_norm(result: Tensor, x: Tensor, weight: Tensor | None, epsilon: float) -> None:
-    """See `flagos_serving.references.layers.rms_norm_rounded_once`."""
-    _operators().rmsnorm(result, *_normed(x, weight, result), epsilon, False)
-
-
-def fused_add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor | None, epsilon: float) -> None:
-    """See `flagos_serving.references.layers.fused_add_rms_norm_rounded_once`."""
-    given, scale = _normed(x, weight, residual)
-    _operators().fused_add_rmsnorm(given, residual, scale, epsilon, False)
-
-
-def _normed(x: Tensor, weight: Tensor | None, other: Tensor) -> tuple[Tensor, Tensor]:
-    if weight is None or x.dim() != 2 or not (x.is_contiguous() and other.is_contiguous()):
-        raise decline("sgl_kernel norms contiguous rows, with a weight")
-    if x.dtype not in (torch.float16, torch.bfloat16):
-        raise decline(f"sgl_kernel norms values of float16 and bfloat16, not of {x.dtype}")
-    return x, weight
-
-
-def silu_and_mul(out: Tensor, x: Tensor) -> None:
-    """See `flagos_serving.references.layers`."""
-    _gated("silu_and_mul", out, x)
-
-
-def gelu_and_mul(out: Tensor, x: Tensor) -> None:
-    """See `flagos_serving.references.layers`."""
-    _gated("gelu_and_mul", out, x)
-
-
-def gelu_tanh_and_mul(out: Tensor, x: Tensor) -> None:
-    """See `flagos_serving.references.layers`."""
-    _gated("gelu_tanh_and_mul", out, x)
-
-
-def _gated(name: str, out: Tensor, x: Tensor) -> None:
-    if out.shape[-1] * out.element_size() % 16 or not (x.is_contiguous() and out.is_contiguous()):
-        raise decline("sgl_kernel takes contiguous rows of gates and values of 16 bytes each")
-    if x.dtype not in (torch.float16, torch.bfloat16):
-        raise decline(f"sgl_kernel takes float16 and bfloat16, not {x.dtype}")
-    getattr(_operators(), name)(out, x)
-
-
 def paged_attention(
     q: Tensor,
     k: Tensor,
