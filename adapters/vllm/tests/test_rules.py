@@ -257,6 +257,10 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         },
         "--sleep-mode-backend checkpoint: sleep mode on flagos is over the core's allocator",
     ),
+    "a sleep of process groups": (
+        {"model_config__enable_sleep_mode": True, "model_config__enable_nccl_comm_suspend": True},
+        "--enable-nccl-comm-suspend: process groups of flagos keep their memory in a sleep",
+    ),
     "cache of a later release": (
         {"cache_config__cache_dtype": "octave_k3v4"},
         "--kv-cache-dtype octave_k3v4: flagos has no kernels for it; write auto or fp8",

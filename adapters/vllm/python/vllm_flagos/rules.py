@@ -551,6 +551,12 @@ def _sleep(config: Any) -> Problem | None:
             "sleep mode on flagos is over the core's allocator",
             "leave it out",
         )
+    if getattr(model, "enable_nccl_comm_suspend", False):  # vLLM 0.33
+        return Problem(
+            "--enable-nccl-comm-suspend",
+            "process groups of flagos keep their memory in a sleep",
+            "leave it out",
+        )
     mode = getattr(getattr(config, "compilation_config", None), "cudagraph_mode", None)
     graphs = "NONE" if mode is None else mode.name
     if captures_graphs() and graphs != "NONE":

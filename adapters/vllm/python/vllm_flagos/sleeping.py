@@ -8,6 +8,7 @@ both together. Views share their storage, and need nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 import torch
@@ -34,16 +35,16 @@ class Sleep(SleepModeBackend):
         """
         if level not in (1, 2):
             raise ValueError(f"sleep level {level}: write 1 (weights are kept) or 2 (they are not)")
-        if self._asleep:
-            return
-        self._state = "SUSPENDED"
         loaded = _storages(p for model in self._models for p in model.parameters())
-        kept, caches = self._present()
-        discarded = loaded if level == 2 else {}
-        torch.accelerator.synchronize()
-        self._asleep["weights"] = [_freed(one, key not in discarded) for key, one in kept.items()]
-        self._asleep["kv_cache"] = [_freed(one, keep=False) for one in caches.values()]
-        torch.accelerator.empty_cache()
+        weights, caches = self._present()
+        self._free("weights", weights, weights.keys() - (loaded if level == 2 else {}))
+        self._free("kv_cache", caches, set())
+
+    def discard(self, tags: tuple[str, ...]) -> None:
+        """Frees what the tags have, and keeps no value of it; vLLM 0.33 asks for the caches alone."""
+        for tag, present in zip(TAGS, self._present(), strict=True):
+            if tag in tags:
+                self._free(tag, present, set())
 
     def resume(self, tags: list[str] | None = None) -> None:
         """Gives memory to the tags (all, if none is named): kept values are there again, others are zeros.
@@ -75,6 +76,16 @@ class Sleep(SleepModeBackend):
         """The bytes of the device that each tag has: none while it is asleep."""
         of_tags = zip(TAGS, self._present(), strict=True)
         return {tag: sum(one.nbytes() for one in found.values()) for tag, found in of_tags}
+
+    def _free(
+        self, tag: str, present: dict[int, torch.UntypedStorage], kept: AbstractSet[int]
+    ) -> None:
+        if tag in self._asleep:
+            return
+        self._state = "SUSPENDED"
+        torch.accelerator.synchronize()
+        self._asleep[tag] = [_freed(one, key in kept) for key, one in present.items()]
+        torch.accelerator.empty_cache()
 
     def _present(self) -> tuple[dict[int, torch.UntypedStorage], dict[int, torch.UntypedStorage]]:
         """The storages of weights and of caches that have memory."""

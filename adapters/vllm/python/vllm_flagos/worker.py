@@ -99,7 +99,7 @@ class FlagosWorker(Worker):
         return {
             "reserved": int(torch.accelerator.memory_reserved(self.device)),
             "allocated": int(torch.accelerator.memory_allocated(self.device)),
-            **self._get_sleep_mode_backend().sizes(),
+            **self.sleep_mode_backend.sizes(),
         }
 
     def _share_of_the_machine(self) -> None:
@@ -140,7 +140,9 @@ class FlagosWorker(Worker):
 
         return First
 
-    def _get_sleep_mode_backend(self) -> sleeping.Sleep:
+    @property
+    def sleep_mode_backend(self) -> sleeping.Sleep:
+        """What vLLM has fall asleep and wake up."""
         if self._sleep_mode_backend is None:
             runner = self.model_runner
             draft = getattr(getattr(runner, "drafter", None), "model", None)
@@ -149,6 +151,9 @@ class FlagosWorker(Worker):
             ]
             self._sleep_mode_backend = sleeping.Sleep(models, runner.kv_caches)
         return self._sleep_mode_backend
+
+    def _get_sleep_mode_backend(self) -> sleeping.Sleep:  # as vLLM 0.26 asks for it
+        return self.sleep_mode_backend
 
     def wake_up(self, tags: list[str] | None = None) -> None:
         """As vLLM's; what holds addresses of the caches gets the new ones."""
