@@ -119,14 +119,8 @@ def test_adapters_of_experts(report: Report, tmp_path: Path, options: dict[str, 
 
 @pytest.mark.parametrize("options", [{}, TWO], ids=["one rank", "two ranks"])
 def test_prompts_of_another_engine(
-    report: Report,
-    release: releases.Release,
-    models: Path,
-    expected: dict[str, Any],
-    options: dict[str, Any],
+    report: Report, models: Path, expected: dict[str, Any], options: dict[str, Any]
 ) -> None:
-    if not release.transfer:
-        pytest.skip("refused with this release")
     found = report(
         "transfer.py", models / "dense", options, free_port(), **(APART if options else {})
     )
@@ -136,11 +130,7 @@ def test_prompts_of_another_engine(
     assert [tokens[:1] for tokens in found["tokens"][:4]] == found["first"]
 
 
-def test_latent_prompts_of_another_engine(
-    report: Report, release: releases.Release, tmp_path: Path
-) -> None:
-    if not release.transfer:
-        pytest.skip("refused with this release")
+def test_latent_prompts_of_another_engine(report: Report, tmp_path: Path) -> None:
     alone = report("latent.py", "odd", tmp_path, {})
     found = report("transfer.py", tmp_path / "deepseek", {}, free_port())
     assert found["tokens"] == [alone["expected"][at][:12] for at in (0, 1, 2, 4, 3)]

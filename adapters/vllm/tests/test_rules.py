@@ -7,15 +7,9 @@ from typing import Any
 
 import pytest
 
-from vllm_flagos import releases, rules
+from vllm_flagos import rules
 
 pytestmark = pytest.mark.host
-
-
-@pytest.fixture(autouse=True)
-def _release(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The rules ask for the release of vLLM, which is not installed here."""
-    monkeypatch.setattr(rules.releases, "installed", lambda: releases.RELEASES[0])
 
 
 def config(**changes: Any) -> Any:
@@ -462,18 +456,6 @@ def test_what_is_served(changes: dict[str, Any]) -> None:
     if "model_config" in changes:
         given.model_config = None
     rules.require(given)
-
-
-def test_what_a_release_has_not_been_tried_with(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rules.releases, "installed", lambda: releases.RELEASES[-1])
-    for changes, words in (
-        (
-            {"kv_transfer_config": transfer("kv_producer")},
-            "--kv-transfer-config: FlagosConnector has not been tried on flagos memory; leave it out",
-        ),
-    ):
-        (problem,) = rules.problems(config(**changes))
-        assert words in str(problem)
 
 
 @pytest.mark.parametrize(

@@ -228,6 +228,22 @@ assert AttentionBackendEnum.CUSTOM.get_path() == "vllm_flagos.attention.FlagosAt
     run_python(script, FLAGOS_VENDOR="host")
 
 
+def test_vllm_finds_the_connector_before_it_has_its_defaults(run_python: Run) -> None:
+    script = """
+from types import SimpleNamespace as Some
+from vllm.platforms import current_platform
+
+for name, module in (("FlagosConnector", "vllm_flagos.transfer"), ("Another", None)):
+    config = Some(
+        compilation_config=Some(cudagraph_mode=None, pass_config=Some(), custom_ops=[]),
+        kv_transfer_config=Some(kv_connector=name, kv_connector_module_path=None),
+    )
+    current_platform.apply_config_platform_defaults(config)
+    assert config.kv_transfer_config.kv_connector_module_path == module
+"""
+    run_python(script)
+
+
 def test_nvml_says_whether_nvlink_joins_the_devices(run_python: Run) -> None:
     script = """
 import sys, types

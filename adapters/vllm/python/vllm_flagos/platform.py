@@ -255,6 +255,10 @@ class FlagosPlatform(Platform):
         Raises ValueError that lists them.
         """
         rules.require(vllm_config, before_defaults=True)
+        transfer = getattr(vllm_config, "kv_transfer_config", None)
+        if transfer is not None and transfer.kv_connector == rules.CONNECTOR:
+            # For graphs of whole steps vLLM asks the connector before `check_and_update_config`.
+            transfer.kv_connector_module_path = "vllm_flagos.transfer"
         compiled = vllm_config.compilation_config
         for name in rules.fusions(vllm_config):
             setattr(compiled.pass_config, name, False)
@@ -294,9 +298,6 @@ class FlagosPlatform(Platform):
             os.environ["VLLM_MOE_SKIP_PADDING"] = "0"
         if parallel.worker_cls == "auto":
             parallel.worker_cls = "vllm_flagos.worker.FlagosWorker"
-        transfer = getattr(vllm_config, "kv_transfer_config", None)
-        if transfer is not None and transfer.kv_connector == rules.CONNECTOR:
-            transfer.kv_connector_module_path = "vllm_flagos.transfer"
         _compile(vllm_config.compilation_config)
         more = getattr(vllm_config, "additional_config", None)
         if isinstance(more, dict):  # a part of the key under which vLLM keeps compiled models

@@ -30,8 +30,6 @@ class Release:
     masks_empty_contexts: bool = False
     # Whether a mask, of one replica's tokens, leaves those that fill a batch up without experts.
     masks_padding: bool = False
-    # Whether flagos' connector of two engines has been tried.
-    transfer: bool = False
 
     @property
     def minor(self) -> str:
@@ -65,7 +63,6 @@ RELEASES = (
         short_prompts_keep_states=True,
         rows_in_any_order=True,
         masks_empty_contexts=True,
-        transfer=True,
     ),
     # Here an object launches the kernel that it holds.
     Release(

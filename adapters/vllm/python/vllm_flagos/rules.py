@@ -12,7 +12,6 @@ import torch
 from flagos import _core
 from flagos_serving.declaration import device_type
 from flagos_serving.refusals import Problem, Refusals
-from vllm_flagos import releases
 from vllm_flagos.vllm import captures_graphs, triton_missing
 
 # Without quantization, and by kernels that flagos has.
@@ -594,12 +593,11 @@ def _transfer(config: Any) -> Problem | None:
     if transfer is None:
         return None
     option = "--kv-transfer-config"
-    if transfer.kv_connector != CONNECTOR or not releases.installed().transfer:
-        served = CONNECTOR if releases.installed().transfer else None
+    if transfer.kv_connector != CONNECTOR:
         return Problem(
             option,
             f"{transfer.kv_connector} has not been tried on flagos memory",
-            "leave it out" if served is None else f"write kv_connector={served}, or leave it out",
+            f"write kv_connector={CONNECTOR}, or leave it out",
         )
     if transfer.kv_role == "kv_both":
         return Problem(

@@ -51,7 +51,8 @@ class FlagosConnector(KVConnectorBase_V1):
         self._produces = given.kv_role == "kv_producer"
         self._size = int(vllm_config.cache_config.block_size)
         self._ranks = int(vllm_config.parallel_config.tensor_parallel_size)
-        self._at, self._most = (given.kv_ip, int(given.kv_port)), int(given.kv_buffer_size)
+        self._at = (str(_option(given, "kv_ip", "127.0.0.1")), int(given.kv_port))
+        self._most = int(_option(given, "kv_buffer_size", 1e9))
         self._keys: dict[str, tuple[str, int]] = {}  # of prompts, with the number of their blocks
         self._blocks: dict[str, list[int]] = {}
         self._next = Transfers()
@@ -181,6 +182,11 @@ def connect(at: tuple[str, int], *, first: bool = False) -> dist.TCPStore:
         raise RuntimeError(
             f"FlagosConnector {role} at {at[0]}:{at[1]}, which kv_ip and kv_port of --kv-transfer-config name: {error}"
         ) from error
+
+
+def _option(given: Any, name: str, default: Any) -> Any:
+    """An entry of ``kv_connector_extra_config``, or vLLM 0.26's field, which 0.33 no longer has."""
+    return given.get_from_extra_config(name, getattr(given, name, default))
 
 
 class _Pair:

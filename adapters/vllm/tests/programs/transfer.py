@@ -20,7 +20,12 @@ NEW = 12
 
 
 def engine(folder: str, options: dict[str, Any], role: str, port: int) -> Any:
-    transfer = {"kv_connector": "FlagosConnector", "kv_role": role, "kv_port": port}
+    transfer = {
+        "kv_connector": "FlagosConnector",
+        "kv_role": role,
+        "kv_port": port,
+        "kv_connector_extra_config": {"kv_ip": "127.0.0.1"},
+    }
     return serving.llm(
         folder, kv_transfer_config=transfer, enable_prefix_caching=role == "kv_producer", **options
     )
