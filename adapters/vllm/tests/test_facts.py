@@ -33,6 +33,7 @@ def test_the_table_of_releases_is_what_their_sources_say(release: releases.Relea
     assert kept["warm-up of the first runner"] == str(release.first_runners_warm_up)
     assert kept["experts with a mask of padding"] == str(release.masks_padding)
     assert kept["weights of integers with rows in any order"] == str(release.rows_in_any_order)
+    assert kept["graphs that end at layers with states"] == str(release.states_end_graphs)
     for name in OF_EMPTY_CONTEXTS:
         assert (f"vllm.{name}" in kept) == release.masks_empty_contexts
     assert releases.minor(kept["pin torch"]) == release.torch

@@ -35,12 +35,6 @@ FORMS = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _tried(release: releases.Release) -> None:
-    if release.minor != "0.26":
-        pytest.skip("not tried with this release")
-
-
 def _every_step(found: dict[str, Any], pieces: int) -> None:
     """Every size is captured at the start, and every step, those with prompts too, is a run of a graph's pieces."""
     assert found["graphs"]["captured"] == len(SIZES) * pieces
@@ -73,16 +67,23 @@ def test_pieces_of_latent_attention(report: Report, tmp_path: Path) -> None:
     _every_step(found, pieces=4)
 
 
-def test_pieces_of_layers_with_states(report: Report, tmp_path: Path) -> None:
-    options, variables = FORMS["cut"]
-    found = report("hybrid.py", "mamba2", tmp_path, options, **variables)
-    assert found["tokens"] == found["again"] == found["expected"]
-    _every_step(found, pieces=4)
-
-
-def test_graphs_that_end_at_attention_alone_are_refused_for_layers_with_states(
-    report: Report, tmp_path: Path
+@pytest.mark.parametrize(
+    ("kind", "form", "pieces"),
+    [
+        ("mamba2", "cut", 4),
+        ("mamba2", "broken", 4),
+        ("jamba", "broken", 5),
+        ("qwen3_next", "broken", 5),
+    ],
+)
+def test_pieces_of_layers_with_states(
+    report: Report, release: releases.Release, tmp_path: Path, kind: str, form: str, pieces: int
 ) -> None:
-    options, variables = FORMS["broken"]
-    with pytest.raises(pytest.fail.Exception, match="VLLM_USE_BREAKABLE_CUDAGRAPH: such graphs"):
-        report("hybrid.py", "mamba2", tmp_path, options, **variables)
+    options, variables = FORMS[form]
+    if form == "broken" and not release.states_end_graphs:
+        with pytest.raises(pytest.fail.Exception, match="USE_BREAKABLE_CUDAGRAPH: such graphs"):
+            report("hybrid.py", kind, tmp_path, options, **variables)
+        return
+    found = report("hybrid.py", kind, tmp_path, options, **variables)
+    assert found["tokens"] == found["again"] == found["expected"]
+    _every_step(found, pieces)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from vllm_flagos import rules
+from vllm_flagos import releases, rules
 
 pytestmark = pytest.mark.host
 
@@ -336,17 +336,24 @@ def test_a_variable_that_is_refused(monkeypatch: pytest.MonkeyPatch, value: str)
 
 
 @pytest.mark.parametrize(
-    ("value", "mode", "states", "refused"),
+    ("value", "mode", "states", "release", "refused"),
     [
-        ("1", "PIECEWISE", True, True),
-        ("1", "PIECEWISE", False, False),
-        ("1", "NONE", True, False),
-        ("0", "PIECEWISE", True, False),
+        ("1", "PIECEWISE", True, "0.26.0", True),
+        ("1", "PIECEWISE", True, "0.33.0", False),
+        ("1", "PIECEWISE", False, "0.26.0", False),
+        ("1", "NONE", True, "0.26.0", False),
+        ("0", "PIECEWISE", True, "0.26.0", False),
     ],
 )
 def test_graphs_that_end_at_attention_as_they_are_captured(
-    monkeypatch: pytest.MonkeyPatch, value: str, mode: str, states: bool, refused: bool
+    monkeypatch: pytest.MonkeyPatch,
+    value: str,
+    mode: str,
+    states: bool,
+    release: str,
+    refused: bool,
 ) -> None:
+    monkeypatch.setattr(rules.releases, "installed", lambda: releases.of_vllm(release))
     monkeypatch.setenv("VLLM_USE_BREAKABLE_CUDAGRAPH", value)
     given = config(model_config__is_hybrid=states)
     given.compilation_config = SimpleNamespace(cudagraph_mode=named(mode))

@@ -30,6 +30,8 @@ class Release:
     masks_empty_contexts: bool = False
     # Whether a mask, of one replica's tokens, leaves those that fill a batch up without experts.
     masks_padding: bool = False
+    # Whether graphs that end while they are captured end at layers with states, too, and not at attention alone.
+    states_end_graphs: bool = False
 
     @property
     def minor(self) -> str:
@@ -80,6 +82,7 @@ RELEASES = (
         first_runners_warm_up=None,
         parser="entrypoints.common.cli_args",
         masks_padding=True,
+        states_end_graphs=True,
     ),
 )
 

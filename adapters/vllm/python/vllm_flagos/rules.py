@@ -12,6 +12,7 @@ import torch
 from flagos import _core
 from flagos_serving.declaration import device_type
 from flagos_serving.refusals import Problem, Refusals
+from vllm_flagos import releases
 from vllm_flagos.vllm import captures_graphs, triton_missing
 
 # Without quantization, and by kernels that flagos has.
@@ -511,7 +512,8 @@ def _broken_graphs(config: Any) -> Problem | None:
     mode = getattr(compiled, "cudagraph_mode", None)
     if model is None or mode is None or mode.name == "NONE" or not broken_graphs():
         return None
-    if not (model.is_hybrid or getattr(model, "is_attention_free", False)):
+    with_states = model.is_hybrid or getattr(model, "is_attention_free", False)
+    if not with_states or releases.installed().states_end_graphs:
         return None
     return Problem(
         "VLLM_USE_BREAKABLE_CUDAGRAPH",

@@ -35,6 +35,7 @@ KINDS = (
     ("warm-up", "the warm-up of the first model runner"),
     ("weights", "forms of weights"),
     ("experts", "experts"),
+    ("graphs", "graphs"),
     ("operator", "schemas of vLLM's own operators"),
     ("torch.cuda", "modules that say torch.cuda"),
 )

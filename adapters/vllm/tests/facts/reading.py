@@ -65,6 +65,7 @@ def read(sources: Path) -> Facts:
     found["warm-up of the first runner"] = str(warm_up(root))
     found["experts with a mask of padding"] = str(masks_padding(root))
     found["weights of integers with rows in any order"] = str(rows_in_any_order(root))
+    found["graphs that end at layers with states"] = str(states_end_graphs(root))
     if (sources / "csrc").is_dir():
         found |= _operators(sources)
     return found
@@ -90,6 +91,7 @@ def release(sources: Path, number: str) -> releases.Release:
         rows_in_any_order=rows_in_any_order(root),
         masks_empty_contexts=_resolve(root, *MASK) is not None,
         masks_padding=masks_padding(root),
+        states_end_graphs=states_end_graphs(root),
     )
 
 
@@ -132,6 +134,12 @@ def rows_in_any_order(root: Path) -> bool:
     """Whether rows of weights of integers may belong to groups in any order."""
     file = _file(root, "model_executor.kernels.linear.mixed_precision.MPLinearKernel")
     return file.is_file() and "has_g_idx" in file.read_text()
+
+
+def states_end_graphs(root: Path) -> bool:
+    """Whether a graph that ends while it is captured ends at layers with states."""
+    file = _file(root, "model_executor.layers.mamba.mamba_mixer2")
+    return file.is_file() and "eager_break_during_capture" in file.read_text()
 
 
 def masks_padding(root: Path) -> bool:
