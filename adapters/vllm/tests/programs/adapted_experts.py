@@ -25,7 +25,6 @@ if __name__ == "__main__":
         expected.append(tiny.greedy(merged, tiny.prompts(), NEW))
 
     os.environ["VLLM_ALLOW_INSECURE_SERIALIZATION"] = "1"  # a function goes to the workers below
-    from vllm import SamplingParams
     from vllm.lora.request import LoRARequest
 
     model = serving.llm(
@@ -33,13 +32,9 @@ if __name__ == "__main__":
     )
     adapters = [None, *(LoRARequest(f"a{n}", n, str(folder / f"adapter{n}")) for n in (1, 2))]
     alone = [serving.tokens(model, tiny.prompts(), NEW, lora_request=one) for one in adapters]
-    outputs = model.generate(
-        [{"prompt_token_ids": p} for p in tiny.prompts() for _ in adapters],
-        SamplingParams(temperature=0.0, max_tokens=NEW, ignore_eos=True, detokenize=False),
-        lora_request=[adapters[n % 3] for n in range(3 * len(tiny.prompts()))],
-        use_tqdm=False,
-    )
-    found = [list(output.outputs[0].token_ids) for output in outputs]
+    pairs = [(prompt, one) for prompt in tiny.prompts() for one in adapters]
+    prompts, chosen = zip(*pairs, strict=True)
+    found = serving.tokens(model, list(prompts), NEW, lora_request=list(chosen))
 
     from vllm_flagos import warming
 

@@ -105,19 +105,6 @@ if __name__ == "__main__":
         for name, weight in made.named_parameters():
             if name.endswith(("dt_bias", "A_log", "dt_proj.bias")):
                 weight += 0.3 * torch.randn(weight.shape, generator=numbers)
-    made.save_pretrained(folder)
-    tiny.tokenizer().save_pretrained(folder)
-    expected = tiny.greedy(made, tiny.prompts(), NEW)
     # vLLM 0.33 has a cache of states by default, whose kernels are Triton's.
     given = {"max_num_seqs": 4, "enable_prefix_caching": False, **options}
-    llm = serving.llm(folder, **given)
-    tokens = serving.tokens(llm, tiny.prompts(), NEW)
-    again, logprobs = serving.tokens_with_logprobs(llm, tiny.prompts(), NEW)
-    serving.report(
-        llm,
-        expected=expected,
-        tokens=tokens,
-        again=again,
-        logprobs=logprobs,
-        behind=tiny.behind(made, tokens),
-    )
+    serving.report_twice(made, folder, NEW, **given)

@@ -54,18 +54,4 @@ def deepseek(heads: str) -> Any:
 
 if __name__ == "__main__":
     folder, options = str(Path(sys.argv[2]) / "deepseek"), json.loads(sys.argv[3])
-    made = deepseek(sys.argv[1])
-    made.save_pretrained(folder)
-    tiny.tokenizer().save_pretrained(folder)
-    expected = tiny.greedy(made, tiny.prompts(), NEW)
-    llm = serving.llm(folder, enable_prefix_caching=True, **options)
-    tokens = serving.tokens(llm, tiny.prompts(), NEW)
-    again, logprobs = serving.tokens_with_logprobs(llm, tiny.prompts(), NEW)
-    serving.report(
-        llm,
-        expected=expected,
-        tokens=tokens,
-        again=again,
-        logprobs=logprobs,
-        behind=tiny.behind(made, tokens),
-    )
+    serving.report_twice(deepseek(sys.argv[1]), folder, NEW, enable_prefix_caching=True, **options)

@@ -9,7 +9,6 @@ import serving
 import tiny
 
 if __name__ == "__main__":
-    from vllm import SamplingParams
     from vllm.lora.request import LoRARequest
 
     folder = sys.argv[1]
@@ -22,12 +21,7 @@ if __name__ == "__main__":
     )
     adapters = [None, *(LoRARequest(f"a{n}", n, f"{folder}/adapter{n}") for n in (1, 2))]
     alone = [serving.tokens(model, tiny.prompts(), lora_request=one) for one in adapters]
-    prompts = [p for p in tiny.prompts() for _ in adapters]
-    outputs = model.generate(
-        [{"prompt_token_ids": p} for p in prompts],
-        SamplingParams(temperature=0.0, max_tokens=40, ignore_eos=True, detokenize=False),
-        lora_request=[adapters[n % 3] for n in range(len(prompts))],
-        use_tqdm=False,
-    )
-    found = [list(output.outputs[0].token_ids) for output in outputs]
+    pairs = [(prompt, one) for prompt in tiny.prompts() for one in adapters]
+    prompts, chosen = zip(*pairs, strict=True)
+    found = serving.tokens(model, list(prompts), lora_request=list(chosen))
     serving.report(model, alone=alone, mixed=[found[n::3] for n in range(3)])

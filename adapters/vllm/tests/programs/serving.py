@@ -11,6 +11,8 @@ import os
 from collections import Counter
 from typing import Any
 
+import tiny
+
 os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")  # counters of this process
 
 
@@ -41,8 +43,11 @@ def is_exact() -> bool:
     return given.get("dtype", "float32") == "float32"
 
 
-def tokens(model: Any, prompts: list[list[int]], new: int = 40, **options: Any) -> list[list[int]]:
-    """Greedy tokens of each prompt."""
+def completions(model: Any, prompts: list[list[int]], new: int = 40, **options: Any) -> list[Any]:
+    """What vLLM generates of each prompt, greedy if the options of `SamplingParams` say nothing else.
+
+    ``lora_request``: an adapter for all, or a list with one, or None, for each.
+    """
     from vllm import SamplingParams
 
     lora = options.pop("lora_request", None)
@@ -53,30 +58,45 @@ def tokens(model: Any, prompts: list[list[int]], new: int = 40, **options: Any) 
         lora_request=lora,
         use_tqdm=False,
     )
-    return [list(output.outputs[0].token_ids) for output in outputs]
+    return [output.outputs[0] for output in outputs]
+
+
+def tokens(model: Any, prompts: list[list[int]], new: int = 40, **options: Any) -> list[list[int]]:
+    """The tokens of the `completions`."""
+    return [list(one.token_ids) for one in completions(model, prompts, new, **options)]
 
 
 def tokens_with_logprobs(
     model: Any, prompts: list[list[int]], new: int = 40
 ) -> tuple[list[list[int]], list[list[float]]]:
     """Greedy tokens of each prompt, and the logarithms of their probabilities, in which bits show that tokens hide."""
-    from vllm import SamplingParams
-
-    outputs = model.generate(
-        [{"prompt_token_ids": prompt} for prompt in prompts],
-        SamplingParams(
-            temperature=0.0, max_tokens=new, ignore_eos=True, detokenize=False, logprobs=1
-        ),
-        use_tqdm=False,
-    )
-    first = [output.outputs[0] for output in outputs]
-    return [list(one.token_ids) for one in first], [logprobs_of(one) for one in first]
+    found = completions(model, prompts, new, logprobs=1)
+    return [list(one.token_ids) for one in found], [logprobs_of(one) for one in found]
 
 
 def logprobs_of(completion: Any) -> list[float]:
     """The logarithm of the probability of each token, where they were asked for."""
     pairs = zip(completion.token_ids, completion.logprobs, strict=True)
     return [row[token].logprob for token, row in pairs]
+
+
+def report_twice(made: Any, folder: str, new: int, **options: Any) -> None:
+    """Writes a model, serves it, and reports its tokens of the same prompts twice, and those of transformers."""
+    made.save_pretrained(folder)
+    tiny.tokenizer().save_pretrained(folder)
+    prompts = tiny.prompts()
+    expected = tiny.greedy(made, prompts, new)
+    model = llm(folder, **options)
+    first = tokens(model, prompts, new)
+    again, logprobs = tokens_with_logprobs(model, prompts, new)
+    report(
+        model,
+        expected=expected,
+        tokens=first,
+        again=again,
+        logprobs=logprobs,
+        behind=tiny.behind(made, first),
+    )
 
 
 def scores(model: Any, prompts: list[list[int]]) -> list[float]:
