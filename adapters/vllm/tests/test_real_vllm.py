@@ -148,6 +148,7 @@ def test_two_ranks(
     )
     assert found["tokens"] == expected[name]
     assert found["calls"].keys() >= EVERY_STEP  # of both ranks, whose fallbacks would be told, too
+    assert found["gathered"] == [[], []]  # shared memory has all reductions
 
 
 @pytest.mark.parametrize("name", ["dense", "experts"])

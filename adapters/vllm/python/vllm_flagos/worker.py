@@ -18,6 +18,7 @@ from vllm.v1.worker.workspace import init_workspace_manager
 
 import flagos
 from flagos_serving.declaration import device_type
+from torch_fl import distributed
 from vllm_flagos import completions, generators, layers, rules, sleeping, updates
 
 
@@ -93,6 +94,10 @@ class FlagosWorker(Worker):
     def flagos_counters(self) -> dict[str, dict[str, int]]:
         """`flagos.counters` of this rank's process: ``llm.collective_rpc("flagos_counters")`` has those of all."""
         return flagos.counters()
+
+    def flagos_gathered(self) -> list[distributed.Gathered]:
+        """The reductions that this rank's library of collectives lacks, by `torch_fl.distributed.gathered`."""
+        return distributed.gathered()
 
     def flagos_memory(self) -> dict[str, int]:
         """Bytes of this rank's device: what its allocator has reserved and given out, and what sleep gives back."""

@@ -129,6 +129,8 @@ def report(model: Any = None, **found: Any) -> None:
         )
         found["calls"] = {op: n for op, n in calls.items() if not op.startswith("aten::")}
         found["fallbacks"] = dict(fallbacks)
+        if model is not None:
+            found["gathered"] = model.collective_rpc("flagos_gathered")
     if "SIMULATED_GRAPHS" in os.environ:
         import graphs
 
