@@ -6,6 +6,7 @@ DeepSpeed's compiled Adam of the CPU is another formula than FusedAdam: for it t
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from adapters.trainers.tests import test_files
 from adapters.trainers.tests.ranks import PROGRAMS, environment, folder, launch, results
 
 HOME = folder()
@@ -139,12 +141,49 @@ def test_tensors_are_swapped_to_files(tmp_path: Path) -> None:
 
 
 @asynchronous
-def test_files_are_read_into_tensors_of_the_device(tmp_path: Path) -> None:
-    program = PROGRAMS / "deepspeed_files.py"
+@pytest.mark.parametrize("own", [False, True])
+def test_files_are_read_into_tensors_of_the_device(tmp_path: Path, own: bool) -> None:
+    arguments = (str(tmp_path), *["own"] * own)
     variables = environment(DS_ACCELERATOR="flagos")
-    found = results(launch(program, str(tmp_path), variables=variables, ranks=1))["files"]
-    assert found["device"].startswith("flagos") and found["written"]
-    assert found["returned"] == [0, 0, 2, 0, -1, 2, 1] and found["equal"] == [True] * 4
+    found = results(launch(test_files.PROGRAM, *arguments, variables=variables, ranks=1))
+    test_files.check(found["files"], filled=not own)
+
+
+def test_the_double_of_the_files_is_as_deepspeeds_sources_say() -> None:
+    sources = HOME / "deepspeed/ops/csrc/aio/py_lib"
+    text = (sources / "py_ds_aio.cpp").read_text()
+    # Each `.def` to the next, with the words of the binding's arguments.
+    calls = {
+        name: re.findall(r'"(\w+)"_a', rest)
+        for name, rest in re.findall(r'\.def\(\s*"(\w+)"(.*?)(?=\.def\(|\Z)', text, re.DOTALL)
+        if '"fd"_a' not in rest
+    }
+    program = (
+        "import inspect, json\nfrom deepspeed.ops.op_builder.cpu import aio_handle\n"
+        "found = {name: [one.rstrip('_') for one in inspect.signature(call).parameters][1:]\n"
+        "         for name, call in vars(aio_handle).items() if not name.startswith('_')}\n"
+        "print('RESULT', json.dumps({'case': 'calls', 'calls': found}))"
+    )
+    seam = Path(__file__).with_name("seam")
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=environment() | {"PYTHONPATH": str(seam)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    double = results(done.stdout)["calls"]["calls"]
+    assert double and double == {name: calls[name] for name in double}
+    # What is read comes to tensors of these kinds. The fourth is under `#if`, for Ascend's own DeepSpeed.
+    (finish,) = re.findall(
+        r"void cpu_op_desc_t::finish\(\).*?\n}",
+        (sources / "deepspeed_cpu_op.cpp").read_text(),
+        re.DOTALL,
+    )
+    kinds = re.findall(
+        r"_buffer\.is_(\w+)\(\)", finish.partition("#if defined(__ENABLE_CANN__)")[0]
+    )
+    assert sorted(kinds) == ["cpu", "cuda", "xpu"]
 
 
 def test_the_launcher_starts_ranks_on_flagos(tmp_path: Path) -> None:
@@ -183,6 +222,7 @@ def test_the_launcher_starts_ranks_on_flagos(tmp_path: Path) -> None:
         ("full", "inline_container"),  # of torch's writer, which says what it could not write
         ("ranks", "world size"),
         ("kernel", "extension quantizer has no implementation for flagos"),
+        ("operator", "aten::gelu is blocked"),
     ],
 )
 def test_a_fault_is_a_clear_error_and_the_last_checkpoint_is_whole(

@@ -2,7 +2,8 @@
 
 ``train`` saves after the second of four steps. ``resume`` loads that and goes on. The others load it, and fail:
 ``killed`` is a rank that dies in a step, ``full`` files that may not grow, as on a full disk, ``ranks`` a number of
-ranks that the checkpoint does not have, ``kernel`` an option that needs a CUDA kernel of DeepSpeed.
+ranks that the checkpoint does not have, ``kernel`` an option that needs a CUDA kernel of DeepSpeed, ``operator`` a
+rank that has no kernel for an operator of torch.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from pathlib import Path
 import deepspeed
 import deepspeed_cases as cases
 import torch
+
+import flagos
 
 
 def main() -> None:
@@ -37,6 +40,8 @@ def main() -> None:
             from deepspeed.ops.op_builder import QuantizerBuilder
 
             QuantizerBuilder().load()
+        if what == "operator" and rank == 1:
+            flagos.set_route("aten::gelu", "vendor:cuda")
         if what == "killed" and rank == 1:
             os.kill(os.getpid(), signal.SIGKILL)
         losses = cases.train(engine, range(2, 4), words)

@@ -1,0 +1,1 @@
+"""The double of DeepSpeed's builders of extensions."""
