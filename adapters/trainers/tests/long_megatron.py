@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -19,12 +20,14 @@ import pytest
 
 from adapters.trainers.tests.ranks import (
     FULL,
+    KILLED,
+    breaker,
     environment,
     folder,
-    killer,
     launch,
     results,
     small_disk,
+    without,
 )
 from adapters.trainers.tests.ranks import checkout as checkout_of
 from flagos_trainers import releases
@@ -44,6 +47,9 @@ MODEL = """--mock-data --tokenizer-type NullTokenizer --vocab-size 127 --make-vo
 EXPERTS = """--num-experts 4 --moe-router-topk 2 --swiglu --disable-bias-linear
     --moe-token-dispatcher-type alltoall"""
 SAVE = "--save-interval 3 --save"
+LATEST = "latest_checkpointed_iteration.txt"
+#: A checkpoint of the third of six iterations, and what all six print.
+Saved = tuple[Path, dict[int, tuple[str, str]]]
 PARALLEL = {
     "one rank": (1, ""),
     "tensor": (2, "--tensor-model-parallel-size 2"),
@@ -59,12 +65,13 @@ def pretrain(
     options: str,
     fails: bool = False,
     beside: tuple[Path, ...] = (),
+    model: str = MODEL,
     **variables: str,
 ) -> str:
     names = {"FLAGOS_MEGATRON": "1", "CUDA_DEVICE_MAX_CONNECTIONS": "1", **variables}
     return launch(
         checkout / "pretrain_gpt.py",
-        *MODEL.split(),
+        *model.split(),
         *options.split(),
         variables=environment(checkout, *beside, **names),
         ranks=ranks,
@@ -88,20 +95,16 @@ def checkout(request: pytest.FixtureRequest) -> Path:
 
 
 @pytest.fixture(scope="module")
-def saved(
-    checkout: Path, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Path, dict[int, tuple[str, str]]]:
+def saved(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Saved:
     """A checkpoint of the third of six iterations, and all six."""
     place = tmp_path_factory.mktemp("saved")
     whole = steps(pretrain(checkout, 1, f"{SAVE} {place}"))
-    (place / "latest_checkpointed_iteration.txt").write_text("3")
+    (place / LATEST).write_text("3")
     return place, whole
 
 
 @pytest.mark.parametrize("way", PARALLEL)
-def test_a_run_goes_on_in_every_parallel_way(
-    checkout: Path, saved: tuple[Path, dict[int, tuple[str, str]]], way: str
-) -> None:
+def test_a_run_goes_on_in_every_parallel_way(checkout: Path, saved: Saved, way: str) -> None:
     place, whole = saved
     ranks, options = PARALLEL[way]
     found = steps(pretrain(checkout, ranks, f"{options} --load {place}"))
@@ -112,7 +115,7 @@ def test_a_run_goes_on_in_every_parallel_way(
 
 def test_experts_of_two_ranks_are_those_of_one(checkout: Path, tmp_path: Path) -> None:
     pretrain(checkout, 1, f"{EXPERTS} {SAVE} {tmp_path}")
-    (tmp_path / "latest_checkpointed_iteration.txt").write_text("3")
+    (tmp_path / LATEST).write_text("3")
     # Megatron does not give another number of ranks the state of an optimizer that is not distributed.
     load = f"{EXPERTS} --load {tmp_path} --no-load-optim"
     one = steps(pretrain(checkout, 1, load))
@@ -165,14 +168,14 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
 
 def test_the_engine_learns_what_the_local_specification_does(
     checkout: Path,
-    saved: tuple[Path, dict[int, tuple[str, str]]],
+    saved: Saved,
     engine: Callable[..., str],
     tmp_path: Path,
 ) -> None:
     whole = steps(engine(checkout, 1, f"{ENGINE} {SAVE} {tmp_path}"))
     for step, (loss, _) in saved[1].items():
         assert float(whole[step][0]) == pytest.approx(float(loss), rel=2e-6)
-    (tmp_path / "latest_checkpointed_iteration.txt").write_text("3")
+    (tmp_path / LATEST).write_text("3")
     for parallel in ("--tensor-model-parallel-size 2 --sequence-parallel", PARALLEL["pipeline"][1]):
         found = steps(engine(checkout, 2, f"{ENGINE} {parallel} --load {tmp_path}"))
         for step in (4, 6):
@@ -185,7 +188,7 @@ def test_a_distributed_optimizer_goes_on_in_data_and_context_parallel(
 ) -> None:
     whole = steps(engine(checkout, 1, f"{HALVES} {SAVE} {tmp_path}"))
     for parallel in ("", "--context-parallel-size 2"):
-        (tmp_path / "latest_checkpointed_iteration.txt").write_text("3")
+        (tmp_path / LATEST).write_text("3")
         found = steps(engine(checkout, 2, f"{HALVES} {parallel} --load {tmp_path}"))
         assert sorted(found) == [4, 5, 6]
         for step in (4, 6):
@@ -199,7 +202,7 @@ def test_grouped_experts_of_two_ranks_are_those_of_one(
 ) -> None:
     grouped = f"{HALVES} {EXPERTS} --moe-grouped-gemm"
     whole = steps(engine(checkout, 1, f"{grouped} {SAVE} {tmp_path}"))
-    (tmp_path / "latest_checkpointed_iteration.txt").write_text("3")
+    (tmp_path / LATEST).write_text("3")
     # TransformerEngine's extra states of grouped experts have names by rank; they are of FP8 alone. Megatron does not
     # give another number of ranks the optimizer's state, so that the fourth step has the same gradient, and the fifth
     # another optimizer.
@@ -234,29 +237,47 @@ def test_the_doubles_have_megatrons_names(checkout: Path) -> None:
     assert found[0] == found[1]
 
 
-def test_a_killed_rank_ends_the_job_and_leaves_the_checkpoint(
-    checkout: Path, tmp_path: Path
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [(KILLED, "Signal 9"), (without("aten::exp.out"), "aten::exp.out is blocked")],
+    ids=["killed", "kernel"],
+)
+def test_a_broken_rank_ends_the_job_and_leaves_the_checkpoint(
+    checkout: Path, saved: Saved, tmp_path: Path, fault: str, message: str
 ) -> None:
     place = tmp_path / "saved"
-    latest = place / "latest_checkpointed_iteration.txt"
-    # The last of 200 iterations is far.
-    options = f"--train-iters 200 {SAVE} {place}"
-    beside = (killer(tmp_path, latest),)
-    assert "Signal 9" in pretrain(checkout, 2, options, fails=True, beside=beside)
-    goes_on(checkout, place)
+    beside = (breaker(tmp_path, place / LATEST, fault),)
+    # The last of 200 iterations is far, and the rates of learning are those of six.
+    options = f"--train-iters 200 --lr-decay-iters 6 {SAVE} {place}"
+    output = pretrain(checkout, 2, options, fails=True, beside=beside)
+    assert message in output, output[-4000:]
+    goes_on(checkout, saved, place)
 
 
-def test_a_full_disk_ends_the_job_and_leaves_the_checkpoint(checkout: Path, tmp_path: Path) -> None:
+def test_a_full_disk_ends_the_job_and_leaves_the_checkpoint(
+    checkout: Path, saved: Saved, tmp_path: Path
+) -> None:
     # A checkpoint has 2.6 MB.
     with small_disk(tmp_path, 4) as place:
         output = pretrain(checkout, 2, f"{SAVE} {place}", fails=True)
         assert FULL.search(output), output[-4000:]
-        assert goes_on(checkout, place) == 3
+        goes_on(checkout, saved, place)
 
 
-def goes_on(checkout: Path, place: Path) -> int:
-    """Loads the last checkpoint and makes two steps. Returns its iteration."""
-    saved = int((place / "latest_checkpointed_iteration.txt").read_text())
-    options = f"--load {place} --override-opt-param-scheduler --train-iters {saved + 2}"
-    assert saved + 1 in steps(pretrain(checkout, 2, options))
-    return saved
+def test_a_missing_extension_of_megatron_is_named_and_leaves_the_checkpoint(
+    checkout: Path, saved: Saved, tmp_path: Path
+) -> None:
+    place = tmp_path / "saved"
+    shutil.copytree(saved[0], place)
+    fused = MODEL.replace("--no-gradient-accumulation-fusion", "")
+    output = pretrain(checkout, 2, f"--load {place} {SAVE} {place}", fails=True, model=fused)
+    assert "CUDA extension fused_weight_gradient_mlp_cuda module is not found" in output
+    goes_on(checkout, saved, place)
+
+
+def goes_on(checkout: Path, saved: Saved, place: Path) -> None:
+    """Loads the checkpoint of the third iteration, and has the next losses of the uninterrupted run."""
+    assert (place / LATEST).read_text() == "3"
+    found = steps(pretrain(checkout, 2, f"--load {place} --override-opt-param-scheduler"))
+    # Megatron prints the mean of the first two losses for the second iteration after a start.
+    assert (found[4], found[6]) == (saved[1][4], saved[1][6])

@@ -14,12 +14,14 @@ import pytest
 
 from adapters.trainers.tests.ranks import (
     FULL,
+    KILLED,
+    breaker,
     checkout,
     environment,
     folder,
-    killer,
     launch,
     small_disk,
+    without,
 )
 
 folder()
@@ -114,11 +116,6 @@ def test_a_compiled_model_learns_the_same(words: Path, tmp_path: Path) -> None:
         assert loss == pytest.approx(eager[step], rel=2e-2)
 
 
-def test_float8_is_refused(words: Path, tmp_path: Path) -> None:
-    output = train(words, tmp_path, "--model.converters quantize.linear.float8", fails=True)
-    assert "float8 is only supported on SM89 or later" in output
-
-
 SAVE_OFTEN = "--checkpoint.enable --checkpoint.interval 2"
 
 
@@ -128,13 +125,18 @@ def whole(words: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[int, fl
     return losses(train(words, tmp_path_factory.mktemp("whole"), SAVE_OFTEN))
 
 
-def test_a_killed_rank_ends_the_job_and_leaves_the_checkpoint(
-    words: Path, tmp_path: Path, whole: dict[int, float]
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [(KILLED, "Signal 9"), (without("aten::_log_softmax"), "aten::_log_softmax is blocked")],
+    ids=["killed", "kernel"],
+)
+def test_a_broken_rank_ends_the_job_and_leaves_the_checkpoint(
+    words: Path, tmp_path: Path, whole: dict[int, float], fault: str, message: str
 ) -> None:
     place = tmp_path / "broken"
     # A folder of a checkpoint with metadata is whole.
-    beside = (killer(tmp_path, place / "checkpoint" / "step-2" / ".metadata"),)
-    assert "Signal 9" in train(words, place, SAVE_OFTEN, fails=True, beside=beside)
+    beside = (breaker(tmp_path, place / "checkpoint" / "step-2" / ".metadata", fault),)
+    assert message in train(words, place, SAVE_OFTEN, fails=True, beside=beside)
     resumed = losses(train(words, place, SAVE_OFTEN))
     assert resumed == {step: whole[step] for step in resumed}
     assert min(resumed) in (3, 5) and max(resumed) == 6
@@ -150,3 +152,39 @@ def test_a_full_disk_ends_the_job_and_leaves_the_checkpoint(
     assert FULL.search(output), output[-4000:]
     resumed = losses(train(words, tmp_path / "larger", SAVE_OFTEN))
     assert resumed == {step: whole[step] for step in (3, 4, 5, 6)}
+
+
+@pytest.mark.parametrize(
+    ("ranks", "options", "message"),
+    [
+        # torchtitan does not give the texts of a rank to other ranks.
+        (1, "", "dp_degree is inconsistent before and after checkpoint"),
+        (2, "--model.converters quantize.linear.float8", "float8 is only supported on SM89"),
+    ],
+    ids=["ranks", "float8"],
+)
+def test_a_refused_run_leaves_the_checkpoint(
+    words: Path,
+    tmp_path: Path,
+    whole: dict[int, float],
+    ranks: int,
+    options: str,
+    message: str,
+) -> None:
+    train(words, tmp_path, SAVE_OFTEN)
+    for step in (4, 6):
+        shutil.rmtree(tmp_path / "checkpoint" / f"step-{step}")
+    refused = train(words, tmp_path, f"{SAVE_OFTEN} {options}", ranks=ranks, fails=True)
+    assert message in refused, refused[-4000:]
+    resumed = losses(train(words, tmp_path, SAVE_OFTEN))
+    assert resumed == {step: whole[step] for step in (3, 4, 5, 6)}
+
+
+def test_a_split_model_goes_on_with_another_number_of_ranks(words: Path, tmp_path: Path) -> None:
+    whole = losses(train(words, tmp_path, f"{SAVE} --parallelism.tensor_parallel_degree 2"))
+    for ranks, options in ((1, ""), (2, "--parallelism.pipeline_parallel_degree 2")):
+        shutil.rmtree(tmp_path / "checkpoint" / "step-6")
+        resumed = losses(train(words, tmp_path, f"{SAVE} {options}", ranks=ranks))
+        assert sorted(resumed) == [4, 5, 6]
+        for step, loss in resumed.items():
+            assert loss == pytest.approx(whole[step], rel=2e-3), (step, resumed, whole)

@@ -63,18 +63,25 @@ _WATCHER = """
 import os, signal, threading, time
 def watch():
     while not os.path.exists({path!r}): time.sleep(0.01)
-    os.kill(os.getpid(), signal.SIGKILL)
+    {fault}
 if os.environ.get("LOCAL_RANK") == "1": threading.Thread(target=watch, daemon=True).start()
 """
+#: Faults of a rank, as statements.
+KILLED = "os.kill(os.getpid(), signal.SIGKILL)"
 #: What writers say of a full disk: the system's words, or those of torch's writer of archives.
 FULL = re.compile("No space left on device|inline_container")
 
 
-def killer(place: Path, path: Path) -> Path:
-    """A folder to put on the path of a job: its second rank is killed as soon as a path exists."""
-    folder = place / "killer"
+def without(operator: str) -> str:
+    """The fault of a rank that loses the kernel of an operator: the host vendor has none of CUDA's."""
+    return f"import flagos; flagos.set_route({operator!r}, 'vendor:cuda')"
+
+
+def breaker(place: Path, path: Path, fault: str) -> Path:
+    """A folder to put on the path of a job: its second rank has the fault as soon as a path exists."""
+    folder = place / "breaker"
     folder.mkdir()
-    (folder / "sitecustomize.py").write_text(_WATCHER.format(path=str(path)))
+    (folder / "sitecustomize.py").write_text(_WATCHER.format(path=str(path), fault=fault))
     return folder
 
 
