@@ -11,7 +11,13 @@ from typing import Any
 import torch
 from torch.autograd.profiler import record_function
 
-_pushed = threading.local()
+
+class _OfAThread(threading.local):
+    def __init__(self) -> None:
+        self.pushed: list[record_function | None] = []
+
+
+_ranges = _OfAThread()
 _started: dict[int, record_function | None] = {}
 _numbers = itertools.count(1)
 
@@ -20,13 +26,6 @@ def install() -> None:
     """Replace the functions that open and close ranges."""
     for function in (range_push, range_pop, range_start, range_end, mark, range):
         setattr(torch.cuda.nvtx, function.__name__, function)
-
-
-def _stack() -> list[record_function | None]:
-    if not hasattr(_pushed, "ranges"):
-        _pushed.ranges = []
-    ranges: list[record_function | None] = _pushed.ranges
-    return ranges
 
 
 def _entered(message: str) -> record_function | None:
@@ -44,16 +43,17 @@ def _exit(opened: record_function | None) -> None:
 
 def range_push(message: str) -> int:
     """Open a range of the calling thread. Returns its depth, from 0."""
-    _stack().append(_entered(message))
-    return len(_stack()) - 1
+    pushed = _ranges.pushed
+    pushed.append(_entered(message))
+    return len(pushed) - 1
 
 
 def range_pop() -> int:
     """Close the range of the calling thread that was opened last. Returns its depth, -1 where none is open."""
-    ranges = _stack()
-    if ranges:
-        _exit(ranges.pop())
-        return len(ranges)
+    pushed = _ranges.pushed
+    if pushed:
+        _exit(pushed.pop())
+        return len(pushed)
     return -1
 
 
