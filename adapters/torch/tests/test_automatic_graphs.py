@@ -515,6 +515,55 @@ def test_a_model_that_is_replaced_again_and_again_is_followed(run_python):
     assert float(run_python(REPLACED).stdout) > 0.4
 
 
+SHORT_STEPS = """
+import torch
+from torch import nn
+from torch.flagos import graphs
+
+torch.manual_seed(0)
+batches = [torch.randn(16, 32).to("flagos") for _ in range(150)]
+kept = []
+
+def perceptron():  # whose step has 32 calls, of which four read a batch, another in each turn
+    net = nn.Sequential(*[nn.Linear(32, 32), nn.GELU()] * 3).to("flagos")
+    steps = torch.optim.AdamW(net.parameters(), lr=1e-3)
+    def step(turn):
+        loss = nn.functional.mse_loss(net(batches[2 * turn]), batches[2 * turn + 1])
+        steps.zero_grad()
+        loss.backward()
+        steps.step()
+    return step
+
+def long_layers():  # of 33 calls, of which one has a weight, are a run forward and not backward
+    weights = [nn.Parameter(torch.randn(32, 32).mul(0.2).to("flagos")) for _ in range(8)]
+    def step(turn):
+        x = batches[0]
+        for weight in weights:
+            x = x @ weight
+            for part in range(32):
+                x = x * 0.9 if part % 3 == 0 else x + 0.01 if part % 3 == 1 else torch.tanh(x)
+        torch.autograd.grad(x.sum(), weights)
+    return step
+
+for make in (perceptron, long_layers):
+    step = make()
+    with graphs.auto():
+        for turn in range(60):
+            if turn == 40:
+                before = graphs.counts()
+            step(turn)
+    after = graphs.counts()
+    print((after["followed"] - before["followed"]) / (after["calls"] - before["calls"]))
+    torch.ops.flagos.graphs_release()
+"""
+
+
+def test_a_short_step_is_a_run_and_a_long_layer_is_none(run_python):
+    perceptron, long_layers = map(float, run_python(SHORT_STEPS).stdout.split())
+    assert perceptron > 0.6, "four calls read a batch, AdamW has others"
+    assert long_layers > 0.9
+
+
 def test_what_an_explanation_says_is_what_happens():
     """An operator's calls are followed, or run natively for the reason that its explanation has."""
     x = torch.arange(6.0, device="flagos")

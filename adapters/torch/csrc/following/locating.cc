@@ -203,10 +203,11 @@ bool Follower::learn(size_t run) {
       calls.push_back({position.op, position.steady, {}});
     }
   }
-  // Many turns of a known run take its place only if half of them is new: they would be long to learn.
+  // Many turns of a known run take its place only if much of them is new: they would be long to learn.
   const Trace* known = place_.trace != nullptr ? place_.trace : lost_.trace;
   const bool is_many_turns = known != nullptr && calls.size() >= 4 * known->positions.size();
-  if (watch_->num_unknown(run) * (is_many_turns ? 2 : 16) < calls.size()) {
+  const size_t enough = is_many_turns ? std::min(calls.size() / 2, 4 * known->positions.size()) : calls.size() / 16;
+  if (watch_->num_unknown(run) < enough) {
     return false;
   }
   keep_one_period(calls, run / watch_->turn());

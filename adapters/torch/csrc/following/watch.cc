@@ -21,7 +21,8 @@ size_t Watch::see(uint64_t op, uint64_t kinds, const std::vector<const void*>& t
     const Likeness likeness = remembers(now_ - lag_) ? compare(now_, lag_) : Likeness::kOther;
     ++matched_;
     others_ += likeness == Likeness::kOtherTensors ? 1 : 0;
-    if (likeness == Likeness::kOther || others_ * kOthers > run()) {
+    const size_t most = std::max(run() / kOthers, lag_ >= kShortest ? kFewOthers : 0);
+    if (likeness == Likeness::kOther || others_ > most) {
       lag_ = 0;
     }
   }

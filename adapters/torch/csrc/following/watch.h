@@ -68,6 +68,7 @@ class Watch {
   static constexpr size_t kCandidates = 128; // so many places are looked at,
   static constexpr size_t kFarthest = 128;   // so many calls back
   static constexpr size_t kOthers = 16;      // one call in so many may have other tensors; in a layer more have weights
+  static constexpr size_t kFewOthers = 4;    // in a short turn: forward and backward read a batch
   static constexpr size_t kPatience = size_t(1) << 16;
 
   struct Call {
