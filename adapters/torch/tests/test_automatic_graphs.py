@@ -564,6 +564,53 @@ def test_a_short_step_is_a_run_and_a_long_layer_is_none(run_python):
     assert long_layers > 0.9
 
 
+EVALUATED = """
+import torch
+from torch import nn
+from torch.flagos import graphs
+
+torch.manual_seed(0)
+layer = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.1, batch_first=True)
+net = nn.TransformerEncoder(layer, 4, enable_nested_tensor=False).to("flagos")
+steps = torch.optim.SGD(net.parameters(), lr=1e-3)
+x = torch.randn(2, 6, 16).to("flagos")
+torch.backends.mha.set_fastpath_enabled(False)
+
+def train():
+    steps.zero_grad()
+    net.train()(x).square().mean().backward()
+    steps.step()
+
+def evaluate():
+    net.eval()
+    with torch.no_grad():
+        for _ in range(4):
+            net(x).square().mean().item()
+
+def share(work):
+    before = graphs.counts()
+    work()
+    after = graphs.counts()
+    return (after["followed"] - before["followed"]) / (after["calls"] - before["calls"])
+
+with graphs.auto():
+    for turn in range(8):
+        for _ in range(10):
+            train()
+        evaluated = share(evaluate)
+        if turn == 0:
+            first = share(lambda: [train() for _ in range(4)])
+    print(first, evaluated)
+"""
+
+
+def test_evaluation_is_a_run_beside_training(run_python):
+    """It has the calls of the training's forward pass but for dropout, so much of it is followed as that."""
+    first, evaluated = map(float, run_python(EVALUATED).stdout.split())
+    assert first > 0.6, "behind the first evaluation the steps are what they were"
+    assert evaluated > 0.6, "behind some more"
+
+
 def test_what_an_explanation_says_is_what_happens():
     """An operator's calls are followed, or run natively for the reason that its explanation has."""
     x = torch.arange(6.0, device="flagos")
@@ -778,9 +825,10 @@ def test_what_is_recorded_on_another_stream_does_not_move(recorded: bool):
         kept = repeated(lambda x: x)
         if recorded:
             kept.record_stream(other)
-        for turn in range(3):
-            repeated(lambda x, turn=turn: x + turn)
+        repeated(lambda x: x + 20)
         assert (graphs.counts()["tensors moved"] == before) is recorded
+        for turn in range(3):  # in which graphs that are new may have others moved
+            repeated(lambda x, turn=turn: x + turn)
     assert kept.sum().item() == pytest.approx(repeated(lambda x: x).sum().item())
 
 

@@ -43,6 +43,7 @@ bool Follower::begin(Operator& op, torch::jit::Stack& stack, torch::jit::Stack& 
   if (C10_UNLIKELY(!stranded_.empty()) && chunk_ == nullptr && open_ == nullptr) {
     leave_dropped_plans();
   }
+  recent_.push(op.id);
   if (chunk_ != nullptr) {
     if (continues(plain)) {
       take(stack, arguments);

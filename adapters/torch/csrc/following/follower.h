@@ -185,7 +185,7 @@ class Follower {
   Place place_;     // of the next call
   size_t held_ = 0; // calls since it was found
   Place lost_;      // the last place that was known
-  Recent recent_;   // since then
+  Recent recent_;   // the last calls
 
   Capturer* capturer_ = nullptr;   // of calls as they come
   Capturer* afterwards_ = nullptr; // of chunks that are whole

@@ -2,6 +2,7 @@
 // Which run the calls belong to, and where they are in it.
 #include <algorithm>
 #include <optional>
+#include <tuple>
 #include <utility>
 
 #include "following/follower.h"
@@ -45,13 +46,10 @@ bool Follower::locate(const Operator& op) {
     lose_place();
     drop_trace(trace);
   }
-  if (place_.trace == nullptr) {
-    recent_.push(op.id);
-    if (!traces_.empty()) {
-      place_ = find_again();
-      if (place_.trace != nullptr) {
-        place_.trace->trust.doubt();
-      }
+  if (place_.trace == nullptr && !traces_.empty()) {
+    place_ = find_again();
+    if (place_.trace != nullptr) {
+      place_.trace->trust.doubt();
     }
   }
   return place_.trace != nullptr;
@@ -176,21 +174,21 @@ void Follower::watch_followed(const Trace* trace, size_t start, size_t count, bo
   learn(run);
 }
 
-// Looks at a run of the last `run` calls that the watch saw, and follows it if enough of it is new. Then what it was
-// before is forgotten.
+// Looks at a run of the last `run` calls that the watch saw, and follows it if enough of it is new. Then runs of which
+// it has half or more are forgotten.
 bool Follower::learn(size_t run) {
   if (run == 0) {
     return false;
   }
   std::vector<Watch::Seen> calls;
-  std::unordered_set<Trace*> parts;
+  std::unordered_map<Trace*, size_t> parts; // with how many of these calls were followed in each
   for (Watch::Seen& seen : watch_->last(run)) {
     const auto trace =
         std::find_if(traces_.begin(), traces_.end(), [&](const auto& each) { return each->number == seen.follows; });
-    if (trace != traces_.end()) {
-      parts.insert(trace->get());
-    }
     const std::optional<Followed> followed = Followed::of(seen.op);
+    if (trace != traces_.end()) {
+      parts[trace->get()] += followed.has_value() ? followed->count : 1;
+    }
     if (!followed.has_value()) {
       calls.push_back(std::move(seen));
       continue;
@@ -212,32 +210,37 @@ bool Follower::learn(size_t run) {
   }
   keep_one_period(calls, run / watch_->turn());
   if (place_.trace != nullptr && place_.trace->is_loop) {
-    parts.insert(place_.trace);
+    parts[place_.trace] = place_.trace->positions.size();
   }
   lose_place();
-  for (Trace* part : parts) {
-    drop_trace(part);
+  for (const auto& [part, followed] : parts) {
+    if (2 * followed >= part->positions.size()) { // else it is a run beside this one, as training is beside evaluation
+      drop_trace(part);
+    }
   }
   start_trace(std::move(calls));
   return true;
 }
 
-// The place that the last operators lead to: the next one in the run that was left, or one in another.
+// The place that the last operators lead to: the next one in the run that was left, or one in another. Where runs have
+// parts in common, as training and evaluation do, the place to which more of them lead comes first.
 Place Follower::find_again() const {
   const auto [begin, end] = places_.equal_range(recent_.order());
   Place best;
-  size_t nearest = 0;
+  std::tuple<bool, size_t, uint64_t> nearest;
   for (auto found = begin; found != end; ++found) {
     const Place& place = found->second;
     const size_t length = place.trace->positions.size();
-    const bool is_ahead = place.trace == lost_.trace;
-    if (!is_ahead && !recent_.leads_to(place)) {
+    const bool is_left = place.trace == lost_.trace;
+    const bool leads = recent_.leads_to(place);
+    if (!is_left && !leads) {
       continue;
     }
-    const size_t ahead = is_ahead ? (place.at + length - lost_.at) % length : length;
-    if (best.trace == nullptr || ahead < nearest || (ahead == nearest && place.trace->used > best.trace->used)) {
+    const size_t ahead = is_left ? (place.at + length - lost_.at) % length : length;
+    const std::tuple here{!leads, ahead, now() - place.trace->used};
+    if (best.trace == nullptr || here < nearest) {
       best = place;
-      nearest = ahead;
+      nearest = here;
     }
   }
   return best;
@@ -247,7 +250,6 @@ void Follower::lose_place() {
   close();
   lost_ = std::exchange(place_, {});
   held_ = 0;
-  recent_ = {};
 }
 
 void Follower::start_trace(std::vector<Watch::Seen> calls) {
