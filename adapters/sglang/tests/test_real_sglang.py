@@ -238,6 +238,16 @@ def test_kernels_of_triton(
     assert found["calls"].keys() == called
 
 
+def test_experts_by_triton(report: Report) -> None:
+    """Beside the reference in float64, with what models and tables of configurations may bring."""
+    result = report("experts.py", TRITON_INTERPRET="1", CUDA_VISIBLE_DEVICES="")
+    found = result["found"]
+    assert "gives a bias the weight" in found.pop("a bias and weights on the input")
+    assert max(found.values()) < 1e-5, found
+    blocks = ["BLOCK_SIZE_K", "BLOCK_SIZE_M", "BLOCK_SIZE_N", "GROUP_SIZE_M"]
+    assert result["configurations"] == [blocks, blocks]
+
+
 def test_graphs_read_what_steps_without_them_read(report: Report) -> None:
     found = report("tables.py")
     assert found["differences"] == [0.0] * 4 and found["moved"] > 0

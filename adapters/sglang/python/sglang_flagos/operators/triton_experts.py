@@ -47,6 +47,9 @@ def fused_experts(
         raise decline("SGLang's kernel of experts takes one type of floats, and no map of experts")
     if weights_on_input and experts.shape[1] != 1:
         raise decline("weights on the input are for one expert a token")
+    if weights_on_input and bias13 is not None:
+        raise decline("SGLang's kernel of experts gives a bias the weight of its token, too")
+    weights = weights.contiguous()  # the kernel knows no strides of it
     tokens, chosen = experts.shape
     first, second = _configurations(w13, w2, chosen, x.dtype, tokens)
     places = align_experts(experts, w13.shape[0], first["BLOCK_SIZE_M"])
@@ -68,7 +71,7 @@ def fused_experts(
         *(weights, experts, *places, not weights_on_input, 1, second),
         **given,
     )
-    output = torch.empty_like(x)
+    output = x.new_empty(x.shape)
     moe_sum_reduce_triton(made, output, 1.0)
     return output
 
@@ -76,7 +79,7 @@ def fused_experts(
 def _configurations(
     w13: Tensor, w2: Tensor, chosen: int, dtype: torch.dtype, tokens: int
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """SGLang's for both products. The second has the first's blocks, and no tensor descriptors."""
+    """SGLang's for both products, without tensor descriptors. The second has the first's rows of a block."""
     first, (second, _) = try_get_optimal_moe_config(
         tuple(w13.shape),
         tuple(w2.shape),
@@ -85,7 +88,9 @@ def _configurations(
         tokens,
         return_down_config=True,
     )
-    return first, {name: one for name, one in (second or first).items() if name != "USE_TMA"}
+    given = (first, second or first)
+    one, two = ({name: each[name] for name in each if name != "USE_TMA"} for each in given)
+    return one, two
 
 
 def _activated(gates: Tensor, activation: str, limit: float | None) -> Tensor:
