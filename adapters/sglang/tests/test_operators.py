@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -15,6 +15,7 @@ import torch
 import flagos
 from sglang_flagos import memory, operators, plugin_fl, requests
 from sglang_flagos.engine import triton_missing
+from sglang_flagos.operators import wheel
 
 pytestmark = pytest.mark.host
 
@@ -60,6 +61,86 @@ def test_chosen_experts_in_blocks(tokens: int, chosen: int, count: int, block: i
     assert total.tolist() == [len(expected)]
     assert places[: len(expected)].tolist() == expected
     assert of_blocks[: len(of_expected)].tolist() == of_expected
+
+
+# As SGLang's wheels 0.4.5 and 0.4.10 declare them.
+OF_THE_WHEEL = (
+    "moe_align_block_size(Tensor topk_ids, int num_experts, int block_size, Tensor! sorted_token_ids, "
+    "Tensor! experts_ids, Tensor! num_tokens_post_pad, Tensor! cumsum_buffer, bool pad_sorted_token_ids, "
+    "bool ignore_invalid_expert) -> ()",
+    "fwd(Tensor q, Tensor k, Tensor v, Tensor? k_new, Tensor? v_new, Tensor? q_v, Tensor(a!)? out, "
+    "Tensor? cu_seqlens_q, Tensor? cu_seqlens_k, Tensor? cu_seqlens_k_new, Tensor? seqused_q, Tensor? seqused_k, "
+    "int? max_seqlen_q, int? max_seqlen_k, Tensor? page_table, Tensor? kv_batch_idx, Tensor? leftpad_k, "
+    "Tensor? rotary_cos, Tensor? rotary_sin, Tensor? seqlens_rotary, Tensor? q_descale, Tensor? k_descale, "
+    "Tensor? v_descale, float? softmax_scale, bool is_causal, int window_size_left, int window_size_right, "
+    "int attention_chunk, float softcap, bool is_rotary_interleaved, Tensor? scheduler_metadata, int num_splits, "
+    "bool? pack_gqa, int sm_margin, Tensor? sinks, Tensor? sparse_mask_fine, bool only_qv) "
+    "-> (Tensor(a!), Tensor, Tensor, Tensor)",
+)
+
+
+@pytest.fixture
+def given(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
+    """What operators with the schemas of SGLang's wheel were given, by the name of the argument."""
+    found: dict[str, Any] = {}
+    library = torch.library.Library("sgl_kernel", "FRAGMENT")
+
+    def define(schema: str) -> None:
+        name = schema.partition("(")[0]
+
+        def keep(*args: Any) -> Any:
+            names = [
+                one.name for one in getattr(torch.ops.sgl_kernel, name).default._schema.arguments
+            ]
+            found.update(zip(names, args, strict=True))
+            return (args[6], *(args[0].new_empty(0) for _ in range(3))) if name == "fwd" else None
+
+        library.define(schema)
+        library.impl(name, keep, "CPU")
+
+    for schema in OF_THE_WHEEL:
+        define(schema)
+    monkeypatch.setattr(wheel, "_operators", lambda name=None: torch.ops.sgl_kernel)
+    yield found
+    library._destroy()
+
+
+def test_the_wheel_sorts_experts(given: dict[str, Any]) -> None:
+    experts = torch.arange(12, dtype=torch.int32).reshape(3, 4)[:, :3]
+    places, of_blocks, total = wheel.align_experts(experts, 12, 5)
+    # The kernel reads a row after the other, and fills four places at once.
+    assert given["topk_ids"].is_contiguous() and torch.equal(given["topk_ids"], experts)
+    assert (given["num_experts"], given["block_size"]) == (13, 5)
+    assert given["sorted_token_ids"] is places and len(places) == 48
+    assert given["experts_ids"] is of_blocks and len(of_blocks) == 10
+    assert given["num_tokens_post_pad"] is total and given["cumsum_buffer"].numel() == 14
+    assert given["pad_sorted_token_ids"] and not given["ignore_invalid_expert"]
+
+
+def test_the_wheel_attends(given: dict[str, Any]) -> None:
+    q, k, v, out = (torch.zeros(4, 1, 2, 64, dtype=torch.bfloat16) for _ in range(4))
+    q, out = q[:, 0], out[:, 0]
+    starts, lengths, table = torch.arange(5), torch.arange(4), torch.arange(8).reshape(4, 2)
+    wheel.paged_attention(
+        *(q, k, v, out, starts, 1, lengths, 2, 0.5, True, (7, 0), table, 30.0, None, None, None)
+    )
+    expected = {
+        "q": q,
+        "k": k,
+        "v": v,
+        "out": out,
+        "cu_seqlens_q": starts,
+        "seqused_k": lengths,
+        "max_seqlen_q": 1,
+        "page_table": table,
+        "softmax_scale": 0.5,
+        "is_causal": True,
+        "window_size_left": 7,
+        "softcap": 30.0,
+    }
+    assert all(given[name] is one or given[name] == one for name, one in expected.items())
+    others = {given[name] for name in given if name not in expected}
+    assert others == {None, 0}  # and False
 
 
 def test_a_mask_of_a_grammar() -> None:

@@ -66,14 +66,14 @@ def _operators(name: str | None = None) -> Any:
 
 def align_experts(experts: Tensor, count: int, block: int) -> tuple[Tensor, Tensor, Tensor]:
     """See `flagos_serving.references.experts`."""
-    room = room_for(experts.numel(), count, block)
+    room = (room_for(experts.numel(), count, block) + 3) // 4 * 4  # the kernel fills four at once
     blocks = (room + block - 1) // block
     places, of_blocks, total, sums = (
         torch.empty(size, dtype=torch.int32, device=experts.device)
         for size in (room, blocks, 1, count + 2)
     )
     _operators().moe_align_block_size(
-        experts.int(), count + 1, block, places, of_blocks, total, sums, True, False
+        experts.int().contiguous(), count + 1, block, places, of_blocks, total, sums, True, False
     )
     return places, of_blocks, total
 
