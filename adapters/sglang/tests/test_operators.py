@@ -6,6 +6,7 @@ import asyncio
 import math
 import sys
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -141,6 +142,17 @@ def test_the_wheel_attends(given: dict[str, Any]) -> None:
     assert all(given[name] is one or given[name] == one for name, one in expected.items())
     others = {given[name] for name in given if name not in expected}
     assert others == {None, 0}  # and False
+
+
+def test_a_library_that_cannot_be_loaded(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    library = tmp_path / "flash_ops.so"
+    library.write_text("of another torch")
+    monkeypatch.setattr(wheel, "_library", lambda name: library)
+    monkeypatch.setattr(wheel, "_failure", wheel._failure.__wrapped__)  # which keeps nothing
+    assert not wheel.attention_loads()
+    assert "attention is not FlashAttention 3's: sgl_kernel's library cannot" in caplog.text
 
 
 def test_a_mask_of_a_grammar() -> None:

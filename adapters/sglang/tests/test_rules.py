@@ -7,8 +7,10 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
-from sglang_flagos import releases, rules
+from sglang_flagos import operators, releases, rules
+from sglang_flagos.operators import attention as operators_of_attention
 
 pytestmark = pytest.mark.host
 
@@ -130,18 +132,48 @@ def test_graphs_on_cuda(monkeypatch: pytest.MonkeyPatch, given: Any, words: str 
     assert len(found) == (words is not None) and all(one.startswith(words or "") for one in found)
 
 
-@pytest.mark.parametrize(("missing", "backend"), [(None, "full"), ("no driver", "disabled")])
-def test_models_with_experts_decode_in_graphs_by_triton_alone(
-    monkeypatch: pytest.MonkeyPatch, missing: str | None, backend: str
+# Triton, FlashAttention 3 and a route of experts → the operators of attention, and how decoding is captured.
+ON_CUDA: dict[str, tuple[tuple[bool, bool, bool], tuple[str, ...], str]] = {
+    "triton": ((True, False, False), ("decode_attention", "extend_attention"), "full"),
+    "the wheel": ((True, True, False), ("paged_attention",), "full"),
+    "references": ((False, False, False), ("paged_attention",), "disabled"),
+    "a route": ((True, True, True), ("paged_attention",), "disabled"),
+}
+
+
+@pytest.mark.parametrize(("there", "attention", "backend"), ON_CUDA.values(), ids=ON_CUDA)
+def test_what_reads_on_the_host_decodes_without_graphs(
+    monkeypatch: pytest.MonkeyPatch, there: tuple[bool, ...], attention: Any, backend: str
 ) -> None:
+    triton, wheel, routed = there
     text = SimpleNamespace(num_experts=8, routed_scaling_factor=1.0)
     model = SimpleNamespace(hf_text_config=text, hf_config=SimpleNamespace(architectures=["M"]))
+    vars(model).update(dtype=torch.bfloat16, head_dim=64, v_head_dim=64)
+    winners = {
+        "paged_attention": "flash_attention_3" if wheel else "reference",
+        "decode_attention": "triton" if triton else "reference",
+        "fused_experts": "triton" if triton and not routed else "reference",
+    }
+    for name, winner in winners.items():
+        operator = SimpleNamespace(winner=f"{winner}.{name}")
+        monkeypatch.setattr(operators, name, operator)
+        if name == "paged_attention":
+            monkeypatch.setattr(operators_of_attention, name, operator)
     monkeypatch.setattr(rules, "_config", lambda args: model)
     monkeypatch.setattr(rules, "problems", lambda args: iter(()))
-    monkeypatch.setattr(rules, "triton_missing", lambda: missing)
+    monkeypatch.setattr(rules, "triton_missing", lambda: None if triton else "no driver")
+    monkeypatch.setattr(rules, "device_type", lambda: "cuda")
     given = captured("full")
+    assert rules.attention(given) == attention
     rules.prepare(given)
     assert given.cuda_graph_config.decode.backend == backend
+    if wheel:  # which takes neither float32 nor another type of the cache
+        model.dtype = torch.float32
+        assert rules.attention(given) == ("decode_attention", "extend_attention")
+        given.kv_cache_dtype = "bfloat16"
+        assert rules.attention(given) == ("decode_attention", "extend_attention")
+        model.dtype = torch.bfloat16
+        assert rules.attention(given) == attention
 
 
 def test_the_fence_cannot_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:

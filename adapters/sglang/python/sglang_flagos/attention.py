@@ -19,6 +19,7 @@ from torch import Tensor
 from sglang_flagos import operators
 from sglang_flagos.engine import triton_missing
 from sglang_flagos.operators import wheel
+from sglang_flagos.operators.attention import by_flash_attention
 
 NAME = "flagos"
 
@@ -154,23 +155,17 @@ def _each(scale: Any, batch: _Batch, layer: Any) -> Tensor | None:
 def backend(runner: Any) -> AttentionBackend:
     """The backend for a model: SGLang's metadata for Triton where its kernels make that, else a table of places.
 
-    FlashAttention 3 takes a table, too, and is preferred unless the plan has another kernel for ``paged_attention``.
+    FlashAttention 3 takes a table, too, and is preferred unless the plan has another kernel for ``paged_attention``, or
+    its library cannot be loaded.
     """
-    if triton_missing() is not None or _is_by_flash_attention(runner):
+    model, cache = runner.model_config, runner.token_to_kv_pool.dtype
+    if triton_missing() is not None or (
+        by_flash_attention(model, cache) and wheel.attention_loads()
+    ):
         return FlagosAttention(runner)
     from sglang_flagos.triton_attention import FlagosTritonAttention
 
     return FlagosTritonAttention(runner)
-
-
-def _is_by_flash_attention(runner: Any) -> bool:
-    model, types = runner.model_config, (torch.float16, torch.bfloat16)
-    return (
-        operators.paged_attention.winner.startswith("flash_attention_3")
-        and runner.dtype in types
-        and runner.token_to_kv_pool.dtype == runner.dtype
-        and wheel.takes_heads(model.head_dim, model.v_head_dim)
-    )
 
 
 def register() -> None:

@@ -160,17 +160,16 @@ def _serves(args: Any) -> dict[str, str]:
     import flagos
     from flagos_serving.declaration import device_type
     from sglang_flagos import rules
-    from sglang_flagos.engine import triton_missing
 
     device, ranks = flagos.devices()[0], rules.ranks_here(args)
-    by_triton = ("decode_attention", "extend_attention")
-    attention = ("paged_attention",) if triton_missing() else by_triton
     captured = device_type() == "cuda" and args.cuda_graph_config.decode.backend == rules.FULL
     overlap = "without" if args.disable_overlap_schedule else "with"
     return {
         "devices": f"{ranks} of {torch.accelerator.device_count()}, vendor {device['vendor']}: "
         f"{device['name']}",
-        "attention": ", ".join(commands.winner(f"sglang::{name}") for name in attention),
+        "attention": ", ".join(
+            commands.winner(f"sglang::{name}") for name in rules.attention(args)
+        ),
         "layers": commands.winner("sglang::rms_norm"),
         "graphs": "of decoding" if captured else "none",
         "scheduler": f"{overlap} overlap, pages of {args.page_size}, prompts in parts of "

@@ -13,8 +13,9 @@ import torch
 from flagos import _core
 from flagos_serving.declaration import device_type
 from flagos_serving.refusals import Problem, Refusals
-from sglang_flagos import releases
+from sglang_flagos import operators, releases
 from sglang_flagos.engine import triton_missing
+from sglang_flagos.operators.attention import by_flash_attention
 
 logger = logging.getLogger(__name__)
 REFUSALS = Refusals()
@@ -197,18 +198,33 @@ def prepare(args: Any) -> None:
     if args.lora_backend == "csgmv" and triton_missing() is not None:  # SGLang's default, of Triton
         args.lora_backend = "torch_native"
     graphs = args.cuda_graph_config
-    if (
-        graphs.decode.backend != DISABLED
-        and triton_missing() is not None
-        and _config(args)
-        and _has_experts(_config(args))
-    ):
-        logger.info("SGLang on flagos has graphs of experts by Triton alone, which is missing")
+    if graphs.decode.backend != DISABLED and (reading := _reading_on_the_host(args)):
+        logger.info("SGLang on flagos decodes without graphs: %s", ", ".join(reading))
         graphs.decode.backend = DISABLED
     if _config(args) and set(_config(args).hf_config.architectures or ()) & {*_ENCODERS}:
         args.chunked_prefill_size, args.disable_radix_cache = -1, True
     args.disable_custom_all_reduce = True
     args.sampling_backend = "pytorch"
+
+
+def attention(args: Any) -> tuple[str, ...]:
+    """The operators of attention that will serve the model, that of decoding first."""
+    model = _config(args)
+    types = {"auto": model and model.dtype, "bf16": torch.bfloat16, "bfloat16": torch.bfloat16}
+    by_table = triton_missing() is not None or (
+        model and by_flash_attention(model, types.get(args.kv_cache_dtype))
+    )
+    return ("paged_attention",) if by_table else ("decode_attention", "extend_attention")
+
+
+def _reading_on_the_host(args: Any) -> list[str]:
+    """The references among what decodes on CUDA: no graph can have them."""
+    if device_type() != "cuda":
+        return []
+    model = _config(args)
+    names = [attention(args)[0], *(["fused_experts"] if model and _has_experts(model) else [])]
+    winners = [getattr(operators, name).winner for name in names]
+    return [f"{winner} reads on the host" for winner in winners if winner.startswith("reference.")]
 
 
 def problems(args: Any) -> Iterator[Problem]:

@@ -7,6 +7,10 @@ token.
 
 from __future__ import annotations
 
+from typing import Any
+
+import torch
+
 from flagos_serving.references import attention as references
 from sglang_flagos.engine import SGLANG
 from sglang_flagos.operators import wheel
@@ -26,3 +30,13 @@ extend_attention = SGLANG.declare(
     reference=references.extend_attention,
     triton=SGLANG.function("kernels.ops.attention.extend_attention", "extend_attention_fwd"),
 )
+
+
+def by_flash_attention(model: Any, cache: torch.dtype | None) -> bool:
+    """Whether FlashAttention 3 is preferred for a model (SGLang's `ModelConfig`) with a cache of this type."""
+    return (
+        paged_attention.winner.startswith("flash_attention_3")
+        and model.dtype in (torch.float16, torch.bfloat16)
+        and model.dtype == cache
+        and wheel.takes_heads(model.head_dim, model.v_head_dim)
+    )

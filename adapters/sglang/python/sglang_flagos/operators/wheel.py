@@ -5,6 +5,7 @@ Their libraries alone are loaded: the package imports more than these need.
 
 from __future__ import annotations
 
+import logging
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,6 +17,8 @@ from torch import Tensor
 from flagos import _core
 from flagos_serving.declaration import capability, decline, decline_others, device_type
 from flagos_serving.references.experts import room_for
+
+logger = logging.getLogger(__name__)
 
 
 def _common() -> str:
@@ -55,13 +58,29 @@ def _library(name: str) -> Path | None:
 
 
 @cache
+def _failure(name: str) -> str | None:
+    """Loads a library, or returns why it cannot be loaded. It is tried once."""
+    try:
+        torch.ops.load_library(str(_library(name)))
+    except OSError as error:
+        return f"sgl_kernel's library cannot be loaded: {error}"
+    return None
+
+
 def _operators(name: str | None = None) -> Any:
     """The operators, with those of a library."""
-    try:
-        torch.ops.load_library(str(_library(name or _common())))
-    except OSError as error:
-        raise decline(f"sgl_kernel's library cannot be loaded: {error}") from error
+    reason = _failure(name or _common())
+    if reason is not None:
+        raise decline(reason)
     return torch.ops.sgl_kernel
+
+
+def attention_loads() -> bool:
+    """Whether the library of FlashAttention 3 can be loaded here; a warning says why not."""
+    reason = _failure("flash_ops")
+    if reason is not None:
+        logger.warning("attention is not FlashAttention 3's: %s", reason)
+    return reason is None
 
 
 def align_experts(experts: Tensor, count: int, block: int) -> tuple[Tensor, Tensor, Tensor]:
