@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import interpreted  # noqa: F401  which completes the interpreter
@@ -34,10 +35,12 @@ if __name__ == "__main__":
     from sglang.srt.plugins import load_plugins
 
     load_plugins()
+    from sglang.srt.layers.moe.moe_runner.base import MoeRunnerConfig
     from sglang.srt.layers.moe.moe_runner.triton_utils import override_config
 
     from flagos import UnsupportedError
     from flagos_serving.references import experts as references
+    from sglang_flagos.layers import experts as layers
     from sglang_flagos.operators import triton_experts
 
     def difference(
@@ -79,6 +82,25 @@ if __name__ == "__main__":
             return str(error)
         return float((found - exact).abs().max()) if len(experts) else float(len(found))
 
+    def of_limits(**limits: float) -> float:
+        """The layer with a limit of its gates, beside SGLang's formula."""
+        x, w13 = torch.randn(5, HIDDEN), torch.randn(COUNT, 2 * MIDDLE, HIDDEN)
+        w2 = torch.eye(MIDDLE).expand(COUNT, MIDDLE, MIDDLE).contiguous()
+        w2 = torch.nn.functional.pad(w2, (0, 0, 0, HIDDEN - MIDDLE))
+        chosen = torch.tensor([[2], [0], [1], [0], [3]], dtype=torch.int32)
+        gate, value = torch.einsum("th,trh->tr", x, w13[chosen[:, 0]]).double().chunk(2, dim=-1)
+        (most,) = limits.values()
+        before = gate.clamp(max=most) if "swiglu_limit" in limits else gate
+        made = torch.nn.functional.silu(before).clamp(max=most)
+        config = MoeRunnerConfig(**limits)
+        topk = (torch.ones(5, 1).to("flagos"), chosen.to("flagos"), None)
+        found = layers._forward(
+            SimpleNamespace(moe_runner_config=config),
+            SimpleNamespace(w13_weight=w13.to("flagos"), w2_weight=w2.to("flagos")),
+            SimpleNamespace(hidden_states=x.to("flagos"), topk_output=topk),
+        ).hidden_states.cpu()
+        return float((found[:, :MIDDLE] - made * value.clamp(-most, most)).abs().max())
+
     torch.manual_seed(0)
     with override_config({**BLOCKS, "USE_TMA": True}):
         names = triton_experts._configurations(
@@ -87,4 +109,5 @@ if __name__ == "__main__":
             *(2, torch.float32, 5),
         )
         found = {name: difference(**case) for name, case in CASES.items()}
+        found |= {name: of_limits(**{name: 2.0}) for name in ("swiglu_limit", "gemm1_clamp_limit")}
     serving.report(found=found, configurations=[sorted(one) for one in names])

@@ -5,7 +5,8 @@ hidden] (the gates first; [experts, middle, hidden] for an activation without a 
 the weights and numbers of the chosen experts [tokens, k] (-1: none), and returns [tokens, hidden] in x's dtype.
 
 ``expert_map`` int32 [all experts] has the place in w13 of each expert, or -1 for those of other ranks. ``limit`` is
-of silu's gate, from above, and of the values it gates, from both sides.
+of silu's gate, from above, and of the values it gates, from both sides. For ``swiglustep`` it is of what silu makes of
+the gate (7 if it is not given).
 
 ``align_experts(experts, count, block)`` sorts the chosen of ``count`` experts [tokens, k] for kernels that compute
 blocks of one expert each. It returns int32 the places in ``experts`` by expert, each expert's filled up to whole blocks
@@ -27,6 +28,10 @@ from flagos_serving.references import quantized
 
 def activate(x: Tensor, activation: str, limit: float | None) -> Tensor:
     """The activation of the products with w13, by its name."""
+    if activation == "swiglustep":
+        most = 7.0 if limit is None else limit
+        gate, value = x.chunk(2, dim=-1)
+        return F.silu(gate).clamp(max=most) * value.clamp(-most, most)
     if limit is not None:
         if activation != "silu":
             raise decline(f"a limit is silu's, not one of {activation!r}")
@@ -43,9 +48,6 @@ def activate(x: Tensor, activation: str, limit: float | None) -> Tensor:
     if activation == "swigluoai":  # gates and values in turns
         gate, value = x[..., ::2].clamp(max=7.0), x[..., 1::2].clamp(-7.0, 7.0)
         return gate * torch.sigmoid(1.702 * gate) * (value + 1)
-    if activation == "swiglustep":
-        gate, value = x.chunk(2, dim=-1)
-        return F.silu(gate).clamp(max=7.0) * value.clamp(-7.0, 7.0)
     gated: dict[str, Callable[[Tensor], Tensor]] = {
         "silu": F.silu,
         "gelu": F.gelu,

@@ -23,6 +23,9 @@ def _forward(self: Any, layer: Any, dispatch_output: Any) -> Any:
             "experts on flagos do not know the gates of gpt-oss: take another model"
         )
     activation = config.activation if config.is_gated else f"{config.activation}_no_mul"
+    limit = config.swiglu_limit
+    if config.gemm1_clamp_limit is not None and activation == "silu":  # which is behind silu
+        activation, limit = "swiglustep", config.gemm1_clamp_limit
     output = operators.fused_experts(
         dispatch_output.hidden_states,
         layer.w13_weight,
@@ -33,7 +36,7 @@ def _forward(self: Any, layer: Any, dispatch_output: Any) -> Any:
         weights_on_input=config.apply_router_weight_on_input,
         bias13=getattr(layer, "w13_weight_bias", None),
         bias2=getattr(layer, "w2_weight_bias", None),
-        limit=config.gemm1_clamp_limit,
+        limit=limit,
     )
     return StandardCombineInput(hidden_states=output)
 
