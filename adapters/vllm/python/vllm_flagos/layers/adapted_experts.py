@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from vllm.lora import layers, utils
+from vllm.lora import utils
 from vllm.lora.layers import BaseLayerWithLoRA
+from vllm.lora.layers import FusedMoE3DWithLoRA as Packed
+from vllm.lora.layers import FusedMoEWithLoRA as Separate
 from vllm.lora.layers.utils import _get_lora_device
 
 # vLLM tells the layers apart by the names of their classes where it makes the adapters of its warm-up.
 
 
-class FusedMoEWithLoRA(layers.FusedMoEWithLoRA):
+class FusedMoEWithLoRA(Separate):
     """Keeps the adapters' weights as vLLM does, and gives them to the layer's own method."""
 
     def __init__(self, base_layer: Any) -> None:
@@ -40,7 +42,7 @@ class FusedMoEWithLoRA(layers.FusedMoEWithLoRA):
         )
 
 
-class FusedMoE3DWithLoRA(layers.FusedMoE3DWithLoRA):
+class FusedMoE3DWithLoRA(Packed):
     """Refuses models whose adapters have the experts of a layer in one tensor."""
 
     def __init__(self, base_layer: Any) -> None:
@@ -52,8 +54,5 @@ class FusedMoE3DWithLoRA(layers.FusedMoE3DWithLoRA):
 
 def register() -> None:
     """Puts the classes in the place of vLLM's."""
-    ours = {
-        layers.FusedMoEWithLoRA: FusedMoEWithLoRA,
-        layers.FusedMoE3DWithLoRA: FusedMoE3DWithLoRA,
-    }
+    ours = {Separate: FusedMoEWithLoRA, Packed: FusedMoE3DWithLoRA}
     utils._all_lora_classes = tuple(ours.get(one, one) for one in utils._all_lora_classes)
