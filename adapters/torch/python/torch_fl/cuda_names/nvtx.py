@@ -77,5 +77,8 @@ def mark(message: str) -> None:
 @contextmanager
 def range(message: str, *arguments: Any, **named: Any) -> Iterator[None]:
     """A range around a block; the arguments are formatted into the message."""
-    with record_function(message.format(*arguments, **named)):
+    opened = _entered(message.format(*arguments, **named))
+    try:
         yield
+    finally:
+        _exit(opened)
