@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from tests.bench.gpu.vllm import kill
 
-_OF_THE_SIDE = ("calls", "device", "fallbacks", "runner", "torch_cuda_kept")
+_OF_THE_SIDE = ("calls", "device", "fallbacks", "gathered", "runner", "torch_cuda_kept")
 
 
 class Case(Protocol):

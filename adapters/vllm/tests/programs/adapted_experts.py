@@ -25,19 +25,13 @@ if __name__ == "__main__":
         expected.append(tiny.greedy(merged, tiny.prompts(), NEW))
 
     os.environ["VLLM_ALLOW_INSECURE_SERIALIZATION"] = "1"  # a function goes to the workers below
-    from vllm.lora.request import LoRARequest
-
     model = serving.llm(
         str(folder / "experts"), enable_lora=True, max_loras=2, max_lora_rank=8, **options
     )
-    adapters = [None, *(LoRARequest(f"a{n}", n, str(folder / f"adapter{n}")) for n in (1, 2))]
-    alone = [serving.tokens(model, tiny.prompts(), NEW, lora_request=one) for one in adapters]
-    pairs = [(prompt, one) for prompt in tiny.prompts() for one in adapters]
-    prompts, chosen = zip(*pairs, strict=True)
-    found = serving.tokens(model, list(prompts), NEW, lora_request=list(chosen))
+    found = serving.adapted(model, str(folder), NEW)
 
     from vllm_flagos import warming
 
     # Steps without requests have adapters that vLLM makes.
     model.collective_rpc(warming.run)
-    serving.report(model, expected=expected, alone=alone, mixed=[found[n::3] for n in range(3)])
+    serving.report(model, expected=expected, **found)

@@ -80,6 +80,18 @@ def logprobs_of(completion: Any) -> list[float]:
     return [row[token].logprob for token, row in pairs]
 
 
+def adapted(model: Any, folder: str, new: int = 40) -> dict[str, list[list[list[int]]]]:
+    """Tokens without an adapter, and with each of two in a folder: alone, and all mixed in a batch."""
+    from vllm.lora.request import LoRARequest
+
+    adapters = [None, *(LoRARequest(f"a{n}", n, f"{folder}/adapter{n}") for n in (1, 2))]
+    alone = [tokens(model, tiny.prompts(), new, lora_request=one) for one in adapters]
+    pairs = [(prompt, one) for prompt in tiny.prompts() for one in adapters]
+    prompts, chosen = zip(*pairs, strict=True)
+    found = tokens(model, list(prompts), new, lora_request=list(chosen))
+    return {"alone": alone, "mixed": [found[n :: len(adapters)] for n in range(len(adapters))]}
+
+
 def report_twice(made: Any, folder: str, new: int, **options: Any) -> None:
     """Writes a model, serves it, and reports its tokens of the same prompts twice, and those of transformers."""
     made.save_pretrained(folder)
