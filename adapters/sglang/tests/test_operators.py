@@ -101,7 +101,7 @@ def given(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
 
     for schema in OF_THE_WHEEL:
         define(schema)
-    monkeypatch.setattr(wheel, "_operators", lambda name=None: torch.ops.sgl_kernel)
+    monkeypatch.setattr(wheel, "_operators", lambda name: torch.ops.sgl_kernel)
     yield found
     library._destroy()
 

@@ -67,9 +67,9 @@ def _failure(name: str) -> str | None:
     return None
 
 
-def _operators(name: str | None = None) -> Any:
+def _operators(name: str) -> Any:
     """The operators, with those of a library."""
-    reason = _failure(name or _common())
+    reason = _failure(name)
     if reason is not None:
         raise decline(reason)
     return torch.ops.sgl_kernel
@@ -91,7 +91,7 @@ def align_experts(experts: Tensor, count: int, block: int) -> tuple[Tensor, Tens
         torch.empty(size, dtype=torch.int32, device=experts.device)
         for size in (room, blocks, 1, count + 2)
     )
-    _operators().moe_align_block_size(
+    _operators(_common()).moe_align_block_size(
         experts.int().contiguous(), count + 1, block, places, of_blocks, total, sums, True, False
     )
     return places, of_blocks, total
